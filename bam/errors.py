@@ -1,0 +1,142 @@
+"""Errors of `bam`: typed, with fields, and each message names the next step."""
+
+from __future__ import annotations
+
+import os
+
+
+class BamError(Exception):
+    """Base of every error `bam` raises on purpose."""
+
+
+class ConfigError(BamError, ValueError):
+    """A setting has a value that cannot work.
+
+    Attributes
+    ----------
+    setting : str
+    value : object
+    expected : str
+    """
+
+    def __init__(self, setting: str, value: object, expected: str) -> None:
+        self.setting, self.value, self.expected = setting, value, expected
+        super().__init__(f"{setting}={value!r}: expected {expected}")
+
+
+class SourceError(BamError, ValueError):
+    """A file cannot serve as the array it was opened as.
+
+    Attributes
+    ----------
+    file : str
+    expected, found : str
+        What was needed and what the file holds.
+    errno : int or None
+        The system's reason, where there is one.
+    """
+
+    def __init__(self, file: str, expected: str, found: str, errno: int | None = None) -> None:
+        self.file, self.expected, self.found, self.errno = file, expected, found, errno
+        super().__init__(f"{file}: expected {expected}, found {found}")
+
+
+class StorageError(BamError, OSError):
+    """Bytes a caller needs could not be read. Other callers and later calls are not affected.
+
+    Attributes
+    ----------
+    file : str
+    offset : int
+        Byte offset in the file of the run that failed.
+    length : int
+        Bytes of that run.
+    page_id : int or None
+        Page of the store the bytes belong to.
+    errno : int
+    """
+
+    def __init__(
+        self, file: str, offset: int, length: int, errno: int, page_id: int | None = None, note: str = ""
+    ) -> None:
+        OSError.__init__(self, errno, os.strerror(errno), file)
+        self.file, self.offset, self.length, self.page_id, self.note = file, offset, length, page_id, note
+
+    def __str__(self) -> str:
+        page = "" if self.page_id is None else f", page {self.page_id}"
+        note = f": {self.note}" if self.note else ""
+        return (
+            f"reading {self.length} bytes at offset {self.offset} of {self.file}{page} failed: "
+            f"[errno {self.errno}] {self.strerror}{note}"
+        )
+
+
+class TruncatedFileError(StorageError):
+    """The file ends before the bytes the caller needs: it was cut after it was opened (errno ENODATA)."""
+
+
+class FileChangedError(StorageError):
+    """The file was rewritten after it was opened, so its bytes are no longer the array's (errno ESTALE)."""
+
+
+class RowOutOfRange(BamError, IndexError):
+    """A row id is not in ``[-n_rows, n_rows)``.
+
+    Attributes
+    ----------
+    row_id : int
+    n_rows : int
+    position : int
+        Index of the offending id in the caller's list.
+    """
+
+    def __init__(self, row_id: int, n_rows: int, position: int = 0) -> None:
+        self.row_id, self.n_rows, self.position = row_id, n_rows, position
+        super().__init__(f"row id {row_id} (at position {position}) is out of range for {n_rows} rows")
+
+
+class EngineUnavailable(BamError, RuntimeError):
+    """The engine asked for cannot run here.
+
+    Attributes
+    ----------
+    engine, reason, remedy : str
+    """
+
+    def __init__(self, engine: str, reason: str, remedy: str) -> None:
+        self.engine, self.reason, self.remedy = engine, reason, remedy
+        super().__init__(f"engine {engine!r} is not available: {reason}. {remedy}")
+
+
+class NativeLibraryMissing(EngineUnavailable):
+    """The C++ library was not built when `bam` was installed."""
+
+    def __init__(self, needed_by: str) -> None:
+        super().__init__(
+            needed_by,
+            "the native library was not built",
+            "Install a C++20 compiler (g++ 11 or newer) and run `pip install --force-reinstall --no-deps .`; "
+            "without it use engine='file' or 'memory' and cache kind 'reference'",
+        )
+
+
+class ClosedError(BamError, ValueError):
+    """The array, engine or cache was closed before this call."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} is closed; open it again")
+
+
+class WaitTimeout(BamError, TimeoutError):
+    """Something awaited did not happen in time; nothing is known to be wrong with the data.
+
+    Attributes
+    ----------
+    awaited : str
+    timeout_s : float
+    """
+
+    def __init__(self, awaited: str, timeout_s: float, remedy: str) -> None:
+        self.awaited, self.timeout_s = awaited, timeout_s
+        super().__init__(f"waited {timeout_s:g} s for {awaited}. {remedy}")

@@ -1,0 +1,70 @@
+"""The native library: found, loaded and typed once.
+
+Each module that calls it declares the signatures it uses with :func:`function`. ctypes releases the GIL during
+calls. Without the library (no C++ compiler at install time) :func:`available` is false and the Python engines and
+the reference cache remain.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bam.errors import NativeLibraryMissing
+
+LIBRARY_NAME = "libbam_native.so"
+
+#: Version of the C ABI; raised with every change of a signature or struct. `bam_abi_version()` must agree.
+ABI_VERSION = 1
+
+
+def library_path() -> Path | None:
+    """Path of the library: ``BAM_NATIVE_LIBRARY`` if set, else the one installed beside this package."""
+    override = os.environ.get("BAM_NATIVE_LIBRARY")
+    if override is not None:
+        return Path(override) if override else None
+    for folder in __path__:
+        path = Path(folder) / LIBRARY_NAME
+        if path.is_file():
+            return path
+    return None
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded library.
+
+    Raises
+    ------
+    NativeLibraryMissing
+        It was not built, or is of another version.
+    """
+    path = library_path()
+    if path is None:
+        raise NativeLibraryMissing("native")
+    loaded = ctypes.CDLL(str(path), use_errno=False)
+    loaded.bam_abi_version.restype = ctypes.c_uint32
+    if loaded.bam_abi_version() != ABI_VERSION:
+        raise NativeLibraryMissing("native")
+    return loaded
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the library can be used."""
+    try:
+        library()
+    except (NativeLibraryMissing, OSError):
+        return False
+    return True
+
+
+def function(name: str, result: Any, arguments: Sequence[Any]) -> Any:
+    """The C function `name` with its signature set; raises :class:`NativeLibraryMissing` where there is none."""
+    found = getattr(library(), name)
+    found.restype, found.argtypes = result, list(arguments)
+    return found

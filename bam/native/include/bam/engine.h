@@ -1,0 +1,64 @@
+// What moves bytes from files into memory (host only).
+//
+// An Engine owns open files. A Channel is one thread's connection to it: a deep queue of reads, submitted and
+// harvested by that thread alone. Engines may return fewer bytes than asked, or -EINTR / -EAGAIN: whoever uses a
+// channel asks again (span_reader.h does), so wrappers can inject every fault a file system can show.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bam {
+
+struct FileInfo {
+  std::string path;
+  uint64_t bytes = 0;
+  uint32_t offset_alignment = 1;  // file offset and length of a read are multiples of this
+  uint32_t memory_alignment = 1;  // and its destination of this
+  bool direct = false;            // O_DIRECT
+};
+
+struct ReadRequest {
+  void* destination;
+  uint64_t offset;  // in the file, aligned
+  uint32_t length;  // aligned; may reach past the end of the file
+  uint32_t file;
+  uint64_t tag;     // comes back with the completion
+};
+
+struct ReadCompletion {
+  uint64_t tag;
+  int64_t result;  // bytes read (short at the end of the file, or at any time) or -errno
+};
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  // Takes the first k requests, as many as the queue has room for, and returns k.
+  virtual uint32_t submit(const ReadRequest* requests, uint32_t count) = 0;
+  // Returns up to `capacity` completions in any order. Waits for the first one when `wait_us` > 0 and reads are in
+  // flight, at most that long (rounded up to what the engine can do); 0 returns at once.
+  virtual uint32_t poll(ReadCompletion* completions, uint32_t capacity, uint32_t wait_us) = 0;
+  virtual uint32_t depth() const = 0;      // most reads in flight
+  virtual uint32_t in_flight() const = 0;
+  // Reads into [base, base + bytes) may then be faster. Returns false where the engine has no such thing.
+  virtual bool register_buffer(void* base, size_t bytes) { (void)base, (void)bytes; return false; }
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  // Null and a reason in `error` when the channel cannot be made.
+  virtual std::unique_ptr<Channel> open_channel(uint32_t depth, std::string* error) = 0;
+  virtual const std::vector<FileInfo>& files() const = 0;
+  // 0, or an errno-like code when the file is no longer the one that was opened:
+  // ESTALE: rewritten in place (other modification time, size not smaller). Truncation shows as short reads.
+  virtual int check_file(uint32_t file) { (void)file; return 0; }
+  // One-line JSON: {"engine": "uring", "direct": true, "features": {...}, ...}; says which path really runs.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace bam

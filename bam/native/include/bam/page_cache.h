@@ -1,0 +1,141 @@
+// A set-associative page cache: look-up without a lock, insertion under the lock of one set.
+//
+// A page can live only in the set its id hashes to. A hit pins the line with one compare-and-swap. A miss takes
+// the set's lock, looks again (somebody may have inserted the page meanwhile, so a page is never in two lines),
+// lets the policy choose a line and claims it. The lock is held for a bounded number of steps and never while
+// anything is awaited. State: 16 bytes a line and 8 a set; none for pages that are not cached.
+#pragma once
+
+#include "bam/page_state.h"
+#include "bam/policy.h"
+
+namespace bam {
+
+constexpr uint32_t kMaxWays = 32;
+
+struct SetState {
+  uint32_t lock;
+  uint32_t hand;
+};
+
+// Plain memory owned by the caller; `n_sets * ways` lines. All zero is an empty cache.
+struct CacheState {
+  LineWord* lines;
+  uint64_t* metas;
+  SetState* sets;
+  uint64_t n_sets;
+  uint32_t ways;
+  Policy policy;
+  uint64_t seed;
+};
+
+constexpr uint64_t kStateBytesPerLine = sizeof(LineWord) + sizeof(uint64_t);
+static_assert(kStateBytesPerLine + sizeof(SetState) <= 24, "state of a line, and of a set with one line");
+
+enum class Outcome : uint32_t {
+  hit,      // line pinned, bytes there
+  joined,   // line pinned, somebody else is reading it: await_once() until valid or failed
+  claimed,  // line pinned and ours to read: publish() or fail() it
+  bypass,   // no line: read the page for this request alone
+};
+
+// What one look at a set finds. `full`: the page is there but cannot take another pin.
+enum class Found : uint32_t { absent, valid, reading, full };
+
+struct Acquired {
+  Outcome outcome;
+  uint64_t line_id;
+};
+
+BAM_HD inline uint64_t set_of(const CacheState& cache, uint64_t page_id) {
+  return mix64(page_id + 0x9e3779b97f4a7c15ull) % cache.n_sets;
+}
+
+template <class P>
+BAM_HD SetView<P> view_set(const CacheState& cache, uint64_t set_id) {
+  uint64_t first = set_id * cache.ways;
+  return {cache.lines + first, cache.metas + first, cache.ways, &cache.sets[set_id].hand};
+}
+
+template <class P>
+BAM_HD void lock_set(SetState& set) {
+  typename P::template Atomic<uint32_t> lock(set.lock);
+  for (;;) {
+    uint32_t expected = 0;
+    // acquire: pairs with the release in unlock_set()
+    if (lock.compare_exchange_weak(expected, 1, P::acquire, P::relaxed)) return;
+    P::pause();
+  }
+}
+
+template <class P>
+BAM_HD void unlock_set(SetState& set) {
+  // release: pairs with the acquire in lock_set()
+  typename P::template Atomic<uint32_t>(set.lock).store(0, P::release);
+}
+
+// Looks the page up in one set and pins it. The policy hears of hits alone: a line still being read keeps its
+// meta word for its claimer, who may have to leave an errno there.
+template <class P>
+BAM_HD Found find_in_set(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use,
+                         uint64_t& line_id) {
+  uint64_t first = set_id * cache.ways;
+  for (uint32_t way = 0; way < cache.ways; way++) {
+    LineWord& line = cache.lines[first + way];
+    if (!holds(typename P::template Atomic<LineWord>(line).load(P::relaxed), page_id)) continue;
+    PinResult pinned = try_pin<P>(line, page_id);
+    if (pinned == PinResult::absent) continue;
+    if (pinned == PinResult::saturated) return Found::full;
+    line_id = first + way;
+    if (pinned == PinResult::reading) return Found::reading;
+    on_hit<P>(cache.policy, cache.metas[line_id], next_use);
+    return Found::valid;
+  }
+  return Found::absent;
+}
+
+// The caller has locked the set and found the page absent.
+template <class P>
+BAM_HD Acquired insert_locked(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use) {
+  SetView<P> set = view_set<P>(cache, set_id);
+  // A line the policy chose can be pinned by a hit before it is claimed; then the policy chooses again.
+  for (uint32_t tries = 0; tries < cache.ways; tries++) {
+    int32_t way = choose_victim(cache.policy, set, set_id, cache.seed, next_use);
+    if (way == kNoWay) break;
+    uint64_t line_id = set_id * cache.ways + static_cast<uint32_t>(way);
+    uint64_t meta = claimed_meta(cache.policy, set, next_use);
+    if (!try_claim<P>(cache.lines[line_id], page_id)) continue;
+    store_meta<P>(cache.metas[line_id], meta);
+    return {Outcome::claimed, line_id};
+  }
+  return {Outcome::bypass, 0};
+}
+
+BAM_HD inline Acquired outcome_of(Found found, uint64_t line_id) {
+  if (found == Found::valid) return {Outcome::hit, line_id};
+  if (found == Found::reading) return {Outcome::joined, line_id};
+  return {Outcome::bypass, 0};
+}
+
+// Finds `page_id` or makes room for it. `next_use` matters to the look-ahead policy alone.
+template <class P>
+BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next_use) {
+  uint64_t set_id = set_of(cache, page_id), line_id = 0;
+  Found found = find_in_set<P>(cache, set_id, page_id, next_use, line_id);
+  if (found != Found::absent) return outcome_of(found, line_id);
+  lock_set<P>(cache.sets[set_id]);
+  found = find_in_set<P>(cache, set_id, page_id, next_use, line_id);
+  Acquired acquired = found == Found::absent ? insert_locked<P>(cache, set_id, page_id, next_use)
+                                             : outcome_of(found, line_id);
+  unlock_set<P>(cache.sets[set_id]);
+  return acquired;
+}
+
+// A failed read: the reason (an errno) replaces the policy's word, which a failed line does not need.
+template <class P>
+BAM_HD void fail_with(const CacheState& cache, uint64_t line_id, uint64_t reason) {
+  store_meta<P>(cache.metas[line_id], reason);
+  fail<P>(cache.lines[line_id]);
+}
+
+}  // namespace bam

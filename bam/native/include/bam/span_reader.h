@@ -1,0 +1,51 @@
+// Reads logical ranges through a channel: one aligned read per run of file bytes, retries, and clear failures.
+//
+// Used by one thread at a time. start() queues a range; advance() keeps the channel full and reports ranges that
+// are done. Bytes arrive in a staging slot owned by the reader and are valid only during the callback.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "bam/engine.h"
+#include "bam/extent.h"
+
+namespace bam {
+
+struct RangeResult {
+  uint64_t tag;
+  const uint8_t* bytes;  // `length` bytes; null when `error` is set
+  uint32_t length;
+  int error;             // 0 or an errno; ENODATA: the file ends before the range does
+  uint32_t file;         // where it failed
+  uint64_t file_offset;
+};
+
+// Counters of one reader; plain numbers, written by its thread.
+struct ReaderCounters {
+  uint64_t reads = 0;         // requests completed by the engine, retries included
+  uint64_t bytes_read = 0;
+  uint64_t retries = 0;       // after a short read, EINTR or EAGAIN
+  uint64_t failures = 0;
+};
+
+class SpanReader {
+ public:
+  // `max_range_bytes` is the longest range start() takes. Throws nothing; check valid().
+  static std::unique_ptr<SpanReader> create(Engine& engine, const Layout& layout, uint32_t depth,
+                                            uint32_t max_range_bytes, std::string* error);
+  virtual ~SpanReader() = default;
+
+  virtual bool can_start() const = 0;  // a staging slot is free
+  virtual void start(uint64_t logical_offset, uint32_t length, uint64_t tag) = 0;
+  // Submits, harvests and calls on_done(context, result) for every range that finished. Waits up to `wait_us` for
+  // one to finish. Returns how many did.
+  using OnDone = void (*)(void* context, const RangeResult& result);
+  virtual uint32_t advance(uint32_t wait_us, OnDone on_done, void* context) = 0;
+  virtual uint32_t in_flight() const = 0;  // ranges started and not yet reported
+  virtual const ReaderCounters& counters() const = 0;
+};
+
+}  // namespace bam
