@@ -1,0 +1,81 @@
+# `make demo` and `make test` do their own set-up in $(VENV); both can be repeated and redo only what changed.
+#
+#   PYTHON=python3.12           the interpreter the virtual environment is made with (3.10 or newer)
+#   VENV=/tmp/venv              where it lies
+#   TORCH_INDEX_URL=URL         where to take torch from; PyTorch's own CPU index keeps a machine without a GPU
+#                               from downloading the CUDA build
+#   PYTEST_ARGS="-k uring"      passed to pytest
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX_URL ?=
+PYTEST_ARGS ?=
+
+BIN := $(abspath $(VENV))/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints-cpu.txt
+BUILD_TOOLS := "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
+NATIVE_FILES := CMakeLists.txt $(wildcard bam/native/src/*) $(wildcard bam/native/include/bam/*)
+
+.PHONY: help demo test lint pytest explore sanitize bench-io check-python clean
+
+help:
+	@echo "make demo      install and show what the storage layer does (no GPU needed)"
+	@echo "make test      install, then linters, types, layer contracts and the test suite"
+	@echo "make explore   shared headers under every schedule of 2 and 3 threads"
+	@echo "make sanitize  stress builds under ASan, UBSan and TSan"
+	@echo "make lint      only the linters;   make pytest   only the test suite"
+	@echo "make bench-io  random-read benchmark (4 GiB file in BENCH_FILE)"
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Python 3.10 or newer is needed: make PYTHON=python3.x ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "The venv module is missing: apt-get install python3-venv (Debian, Ubuntu)" >&2; exit 1; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v "$${CXX:-}" >/dev/null || \
+	  echo "Note: no C++ compiler, so the native library is not built (apt-get install g++)." >&2
+
+# 1. The environment, CPU torch first.  2. The runtime dependencies and this package.  3. What tests need.
+$(VENV)/.stamp-torch: constraints-cpu.txt | check-python
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) torch
+	$(PIP) $(BUILD_TOOLS)
+	touch $@
+
+$(VENV)/.stamp-install: $(VENV)/.stamp-torch pyproject.toml $(NATIVE_FILES)
+	$(PIP) --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-install pyproject.toml
+	$(PIP) --no-build-isolation --editable '.[test,dev]'
+	touch $@
+
+test: lint pytest
+
+lint: $(VENV)/.stamp-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.stamp-test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+explore sanitize:
+	$(MAKE) -C tests/native $@
+
+demo: $(VENV)/.stamp-install
+	$(BIN)/python examples/demo_storage.py
+
+BENCH_FILE ?= build/bench-io.bin
+BENCH_JSON ?= build/bench-io.json
+bench-io: $(VENV)/.stamp-install
+	mkdir -p $(dir $(BENCH_FILE)) $(dir $(BENCH_JSON))
+	$(BIN)/python -m bam.bench io $(BENCH_FILE) --json $(BENCH_JSON)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
