@@ -131,11 +131,15 @@ BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next
   return acquired;
 }
 
-// A failed read: the reason (an errno) replaces the policy's word, which a failed line does not need.
+// A failed read: the reason (an errno) replaces the policy's word, which a failed line does not need. Under the
+// set's lock, for there the policy reads, and may renumber, the words of lines that are still being read.
 template <class P>
 BAM_HD void fail_with(const CacheState& cache, uint64_t line_id, uint64_t reason) {
+  SetState& set = cache.sets[line_id / cache.ways];
+  lock_set<P>(set);
   store_meta<P>(cache.metas[line_id], reason);
   fail<P>(cache.lines[line_id]);
+  unlock_set<P>(set);
 }
 
 }  // namespace bam

@@ -3,11 +3,12 @@
 //   random      a hash of (seed, set, number of evictions so far in the set)
 //   clock       a referenced bit a line; the hand walks the ways, clearing bits, and takes the first clear one
 //   sieve       insertion order and a visited bit; the hand walks from the oldest to the newest insertion,
-//               clearing visited bits, takes the first clear one and stays there (Zhang et al., NSDI 2024)
+//               clearing visited bits, takes the first clear one and stays behind it; past the newest it starts
+//               at the oldest again (Zhang et al., NSDI 2024)
 //   look_ahead  the next use of the page, in the caller's unit of time; the farthest goes, and a page that is
 //               used later than every line it could replace is not cached at all
 //
-// Plain Python twins: bam/cache/reference.py, which the tests hold against this file, access by access.
+// Plain Python twins: bam/cache/policies.py, which the tests hold against this file, access by access.
 #pragma once
 
 #include "bam/page_state.h"
@@ -15,6 +16,9 @@
 namespace bam {
 
 enum class Policy : uint32_t { random = 0, clock = 1, sieve = 2, look_ahead = 3 };
+
+// Sieve's largest insertion number: the hand, 32 bits, can still point behind it.
+constexpr uint64_t kLastInsertion = (uint64_t{1} << 32) - 2;
 
 // A next use that never comes.
 constexpr uint64_t kNever = ~uint64_t{0};
@@ -39,7 +43,7 @@ BAM_HD void store_meta(uint64_t& meta, uint64_t value) {
   typename P::template Atomic<uint64_t>(meta).store(value, P::relaxed);
 }
 
-// A look-up found the page. Called with the line pinned; metas are hints, so relaxed stores do.
+// A look-up found the page. Called with the line pinned but its set not locked; metas are hints, so relaxed does.
 template <class P>
 BAM_HD void on_hit(Policy policy, uint64_t& meta, uint64_t next_use) {
   switch (policy) {
@@ -48,8 +52,8 @@ BAM_HD void on_hit(Policy policy, uint64_t& meta, uint64_t next_use) {
       if (load_meta<P>(meta) == 0) store_meta<P>(meta, 1);
       return;
     case Policy::sieve: {
-      uint64_t seen = load_meta<P>(meta);
-      if ((seen & 1) == 0) store_meta<P>(meta, seen | 1);
+      // not load and store: the set may be renumbered between the two, and the old number would come back
+      if ((load_meta<P>(meta) & 1) == 0) typename P::template Atomic<uint64_t>(meta).fetch_or(1, P::relaxed);
       return;
     }
     case Policy::look_ahead: store_meta<P>(meta, next_use); return;
@@ -97,13 +101,20 @@ BAM_HD int32_t clock_victim(const SetView<P>& set) {
   return kNoWay;
 }
 
+// True when the line's meta word is its insertion number: that of a failed line is an errno.
+template <class P>
+BAM_HD bool is_inserted(const SetView<P>& set, uint32_t way) {
+  LineState state = state_of(set.line(way));
+  return state == LineState::reading || state == LineState::valid;
+}
+
 // The line with the smallest insertion number that is at least `from`; kNoWay when there is none.
 template <class P>
 BAM_HD int32_t next_inserted(const SetView<P>& set, uint64_t from) {
   int32_t found = kNoWay;
   uint64_t best = kNever;
   for (uint32_t way = 0; way < set.ways; way++) {
-    if (state_of(set.line(way)) == LineState::empty || state_of(set.line(way)) == LineState::failed) continue;
+    if (!is_inserted(set, way)) continue;
     uint64_t insertion = set.meta(way) >> 1;
     if (insertion >= from && insertion < best) {
       best = insertion;
@@ -127,7 +138,8 @@ BAM_HD int32_t sieve_victim(const SetView<P>& set) {
     from = (meta >> 1) + 1;
     if (!set.evictable(static_cast<uint32_t>(way))) continue;
     if ((meta & 1) == 0) {
-      *set.hand = static_cast<uint32_t>(from);
+      // The page that replaces the newest must not be the next victim: it has only just come.
+      *set.hand = next_inserted(set, from) == kNoWay ? 0 : static_cast<uint32_t>(from);
       return way;
     }
     store_meta<P>(set.metas[way], meta & ~uint64_t{1});
@@ -166,17 +178,34 @@ BAM_HD int32_t choose_victim(Policy policy, const SetView<P>& set, uint64_t set_
   return kNoWay;
 }
 
+// Numbers the lines of a set 1, 2, ... in the order they have, and moves the hand along. Returns how many there are.
+template <class P>
+BAM_HD uint64_t renumber(const SetView<P>& set) {
+  uint64_t from = 0, rank = 0;
+  uint32_t hand = 0;
+  while (rank < set.ways) {
+    int32_t way = next_inserted(set, from);
+    if (way == kNoWay) break;
+    uint64_t meta = set.meta(static_cast<uint32_t>(way)), insertion = meta >> 1;
+    rank++;
+    if (insertion < *set.hand) hand = static_cast<uint32_t>(rank + 1);
+    store_meta<P>(set.metas[way], sieve_meta(rank, (meta & 1) != 0));
+    from = insertion + 1;
+  }
+  *set.hand = hand;
+  return rank;
+}
+
 // Sieve's next insertion number: one more than any in the set.
 template <class P>
 BAM_HD uint64_t next_insertion(const SetView<P>& set) {
   uint64_t newest = 0;
   for (uint32_t way = 0; way < set.ways; way++) {
-    LineState state = state_of(set.line(way));
-    if (state == LineState::empty || state == LineState::failed) continue;
+    if (!is_inserted(set, way)) continue;
     uint64_t insertion = set.meta(way) >> 1;
     newest = insertion > newest ? insertion : newest;
   }
-  return newest + 1;
+  return (newest < kLastInsertion ? newest : renumber(set)) + 1;
 }
 
 // Meta word of a line that has just been claimed.
