@@ -1,0 +1,176 @@
+// Planning half of a gather: which bytes are in memory, which are on their way, which must be read.
+#include <algorithm>
+#include <cstring>
+
+#include "bam/gatherer.h"
+
+namespace bam {
+
+namespace {
+constexpr uint32_t kRunPages = 64;      // longest run of rows planned at once, in pages (one row at least)
+constexpr uint64_t kPrefetchAhead = 12;  // rows
+constexpr uint64_t kCacheLineBytes = 64;
+}  // namespace
+
+void PendingTable::clear() {
+  if (size_ == 0) return;
+  std::fill(slots_.begin(), slots_.end(), Slot{0, kNone});
+  size_ = 0;
+}
+
+uint32_t PendingTable::find(uint64_t page_id) const {
+  if (size_ == 0) return kNone;
+  for (uint64_t at = mix64(page_id) & mask_;; at = (at + 1) & mask_) {
+    if (slots_[at].fetch == kNone) return kNone;
+    if (slots_[at].page_id == page_id) return slots_[at].fetch;
+  }
+}
+
+void PendingTable::insert(uint64_t page_id, uint32_t fetch) {
+  if (2 * (size_ + 1) > slots_.size()) grow();
+  uint64_t at = mix64(page_id) & mask_;
+  while (slots_[at].fetch != kNone) at = (at + 1) & mask_;
+  slots_[at] = {page_id, fetch};
+  size_++;
+}
+
+void PendingTable::grow() {
+  std::vector<Slot> old;
+  old.swap(slots_);
+  slots_.resize(std::max<size_t>(4096, 2 * old.size()));
+  mask_ = slots_.size() - 1;
+  size_ = 0;
+  for (const Slot& slot : old)
+    if (slot.fetch != kNone) insert(slot.page_id, slot.fetch);
+}
+
+uint32_t Gatherer::page_length(uint64_t page_id) const {
+  uint64_t left = store_.layout().logical_bytes - page_address(page_id);
+  return static_cast<uint32_t>(std::min<uint64_t>(store_.config().page_bytes, left));
+}
+
+// Rows from `position` on that follow each other in the store.
+uint64_t Gatherer::run_length(uint64_t position) const {
+  const int64_t* ids = request_.ids;
+  uint64_t most = std::max<uint64_t>(1, uint64_t{kRunPages} * store_.config().page_bytes / request_.row_bytes);
+  uint64_t end = std::min(request_.n_ids, position + most), at = position + 1;
+  while (at < end && ids[at] == ids[at - 1] + 1) at++;
+  return at - position;
+}
+
+// The words of the set a later row will be looked up in.
+void Gatherer::prefetch(uint64_t position) const {
+  position += kPrefetchAhead;
+  if (position >= request_.n_ids) return;
+  const CacheState& cache = store_.cache().state;
+  uint64_t page_id = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes / store_.config().page_bytes;
+  const char* words = reinterpret_cast<const char*>(cache.lines + set_of(cache, page_id) * cache.ways);
+  for (uint64_t offset = 0; offset < cache.ways * sizeof(LineWord); offset += kCacheLineBytes)
+    __builtin_prefetch(words + offset);
+}
+
+void Gatherer::plan_run(uint64_t position, uint64_t n_rows) {
+  uint64_t page_bytes = store_.config().page_bytes;
+  uint64_t logical = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes;
+  uint64_t left = n_rows * request_.row_bytes;
+  uint8_t* out = request_.out + position * request_.row_bytes;
+  uint64_t next_use = request_.next_use ? request_.next_use[position] : kNever;
+  sources_.clear();
+  for (uint64_t done = 0; done < left;) {
+    uint64_t page_id = (logical + done) / page_bytes, inside = (logical + done) % page_bytes;
+    uint64_t length = std::min(page_bytes - inside, left - done);
+    Piece piece = {out + done, static_cast<uint32_t>(inside), static_cast<uint32_t>(length),
+                   position + done / request_.row_bytes, kNone};
+    sources_.push_back(plan_piece(page_id, piece, next_use));
+    done += length;
+  }
+  count_rows(position, n_rows);
+}
+
+Gatherer::Source Gatherer::plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use) {
+  counters_->pages++;
+  uint32_t pending = find_pending(page_id);
+  if (pending != kNone) return join(pending, piece, next_use);
+  Acquired acquired = store_.cache().acquire(page_id, next_use);
+  switch (acquired.outcome) {
+    case Outcome::hit: return copy_hit(acquired.line_id, piece);
+    case Outcome::joined:
+      counters_->joins++;
+      foreign_.push_back({acquired.line_id, page_id, add_piece(piece)});
+      return Source::joined;
+    default: start_fetch(page_id, acquired, piece); return Source::storage;
+  }
+}
+
+Gatherer::Source Gatherer::copy_hit(uint64_t line_id, const Piece& piece) {
+  std::memcpy(piece.out, store_.cache().line(line_id) + piece.page_offset, piece.length);
+  store_.cache().unpin(line_id);
+  counters_->hits++;
+  return Source::hit;
+}
+
+Gatherer::Source Gatherer::join(uint32_t fetch_id, const Piece& piece, uint64_t next_use) {
+  Fetch& fetch = fetches_[fetch_id];
+  if (fetch.done && fetch.exact) {  // the page could not be read; perhaps these bytes of it can
+    counters_->misses++;
+    counters_->bypasses++;
+    read_exactly(add_piece(piece), fetch.page_id);
+    return Source::storage;
+  }
+  counters_->joins++;
+  CacheState& cache = store_.cache().state;
+  // The line is pinned by this call, so its meta word is still this page's.
+  if (fetch.cached) on_hit<HostPlatform>(cache.policy, cache.metas[fetch.slot], next_use);
+  if (fetch.done) {
+    std::memcpy(piece.out, bytes_of(fetch) + piece.page_offset, piece.length);
+  } else {
+    uint32_t piece_id = add_piece(piece);
+    pieces_[piece_id].next = fetch.first_piece;
+    fetch.first_piece = piece_id;
+  }
+  return Source::joined;
+}
+
+void Gatherer::start_fetch(uint64_t page_id, const Acquired& acquired, const Piece& piece) {
+  uint32_t parity = chunk_ & 1, fetch_id = static_cast<uint32_t>(fetches_.size());
+  bool cached = acquired.outcome == Outcome::claimed;
+  uint64_t slot = cached ? acquired.line_id : spare_pages_[parity]++;
+  counters_->misses++;
+  counters_->bypasses += !cached;
+  fetches_.push_back({page_id, slot, add_piece(piece), chunk_, cached, false, false});
+  pending_[parity].insert(page_id, fetch_id);
+  block_.push_back(fetch_id);
+  open_[parity]++;
+}
+
+uint32_t Gatherer::add_piece(const Piece& piece) {
+  pieces_.push_back(piece);
+  return static_cast<uint32_t>(pieces_.size() - 1);
+}
+
+uint32_t Gatherer::find_pending(uint64_t page_id) const {
+  uint32_t found = pending_[chunk_ & 1].find(page_id);
+  return found != kNone ? found : pending_[(chunk_ & 1) ^ 1].find(page_id);
+}
+
+// Rows are counted by the worst of their pages: storage, then joined, then hit.
+void Gatherer::count_rows(uint64_t position, uint64_t n_rows) {
+  uint64_t* counts[] = {&counters_->rows_hit, &counters_->rows_joined, &counters_->rows_storage};
+  bool same = std::all_of(sources_.begin(), sources_.end(), [&](Source source) { return source == sources_[0]; });
+  if (same) {
+    *counts[static_cast<int>(sources_[0])] += n_rows;
+    return;
+  }
+  uint64_t page_bytes = store_.config().page_bytes;
+  uint64_t logical = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes;
+  uint64_t first_page = logical / page_bytes;
+  for (uint64_t row = 0; row < n_rows; row++) {
+    uint64_t begin = logical + row * request_.row_bytes, last = begin + request_.row_bytes - 1;
+    Source worst = Source::hit;
+    for (uint64_t page = begin / page_bytes; page <= last / page_bytes; page++)
+      worst = std::max(worst, sources_[page - first_page]);
+    *counts[static_cast<int>(worst)] += 1;
+  }
+}
+
+}  // namespace bam

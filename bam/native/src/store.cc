@@ -1,0 +1,111 @@
+// The store and its C ABI.
+#include "bam/store.h"
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "bam/gatherer.h"
+
+namespace bam {
+
+namespace {
+constexpr size_t kIdleGatherers = 16;  // kept for later calls; more run at a time if more threads call
+}
+
+Store::Store(std::shared_ptr<Engine> engine, const Layout& layout, std::shared_ptr<HostCache> cache,
+             StoreConfig config)
+    : engine_(std::move(engine)), layout_(layout), cache_(std::move(cache)), config_(config) {
+  if (layout.extents == nullptr) return;
+  extents_.assign(layout.extents, layout.extents + layout.n_extents);
+  layout_.extents = extents_.data();
+}
+
+Store::~Store() = default;
+
+std::unique_ptr<Gatherer> Store::borrow(std::string* error) {
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Gatherer> gatherer = std::move(idle_.back());
+      idle_.pop_back();
+      return gatherer;
+    }
+  }
+  return Gatherer::create(*this, error);
+}
+
+void Store::give_back(std::unique_ptr<Gatherer> gatherer) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (idle_.size() < kIdleGatherers) idle_.push_back(std::move(gatherer));
+}
+
+void Store::count(const StoreCounters& delta) {
+  const uint64_t* values = reinterpret_cast<const uint64_t*>(&delta);
+  for (uint32_t i = 0; i < kStoreCounters; i++)
+    if (values[i]) counted_[i].fetch_add(values[i], std::memory_order_relaxed);
+}
+
+StoreCounters Store::counters() const {
+  StoreCounters sum;
+  uint64_t* values = reinterpret_cast<uint64_t*>(&sum);
+  for (uint32_t i = 0; i < kStoreCounters; i++) values[i] = counted_[i].load(std::memory_order_relaxed);
+  return sum;
+}
+
+int Store::gather(const GatherRequest& request, GatherResult* result, std::string* error) {
+  std::unique_ptr<Gatherer> gatherer = borrow(error);
+  if (!gatherer) return -EIO;
+  StoreCounters delta = {};
+  bool clean = gatherer->run(request, result, &delta);
+  count(delta);
+  if (clean) {
+    give_back(std::move(gatherer));
+  } else {
+    std::lock_guard<std::mutex> guard(mutex_);
+    abandoned_.push_back(std::move(gatherer));
+  }
+  return 0;
+}
+
+}  // namespace bam
+
+namespace {
+
+struct StoreHandle {
+  bam::Store store;
+};
+
+void copy_text(const std::string& text, char* out, uint64_t capacity) {
+  if (capacity == 0) return;
+  uint64_t length = std::min<uint64_t>(text.size(), capacity - 1);
+  std::memcpy(out, text.data(), length);
+  out[length] = 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+// Makes a store over an engine handle and a cache handle; both stay alive as long as the store.
+void* bam_store_create(void* engine, void* cache, const bam::Layout* layout, const bam::StoreConfig* config) {
+  auto& shared_engine = *static_cast<std::shared_ptr<bam::Engine>*>(engine);
+  auto& shared_cache = *static_cast<std::shared_ptr<bam::HostCache>*>(cache);
+  return new (std::nothrow) StoreHandle{{shared_engine, *layout, shared_cache, *config}};
+}
+
+void bam_store_destroy(void* store) { delete static_cast<StoreHandle*>(store); }
+
+int bam_store_gather(void* store, const bam::GatherRequest* request, bam::GatherResult* result, char* error,
+                     uint64_t error_bytes) {
+  std::string reason;
+  int status = static_cast<StoreHandle*>(store)->store.gather(*request, result, &reason);
+  copy_text(reason, error, error_bytes);
+  return status;
+}
+
+void bam_store_counters(void* store, bam::StoreCounters* counters) {
+  *counters = static_cast<StoreHandle*>(store)->store.counters();
+}
+
+}  // extern "C"
