@@ -9,19 +9,12 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
+from bam.config import PolicyKind as PolicyKind
+
 ByteArray = npt.NDArray[np.uint8]
 
 #: A next use that never comes (`kNever` in policy.h).
 NEVER = 2**64 - 1
-
-
-class PolicyKind(Enum):
-    """Eviction policies by name; values as in policy.h."""
-
-    RANDOM = "random"
-    CLOCK = "clock"
-    SIEVE = "sieve"
-    LOOK_AHEAD = "look_ahead"
 
 
 class Outcome(Enum):

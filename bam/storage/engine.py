@@ -5,23 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bam.config import EngineKind as EngineKind
+
 ByteArray = npt.NDArray[np.uint8]
-
-
-class EngineKind(Enum):
-    """Engines that can be named in settings."""
-
-    AUTO = "auto"
-    MEMORY = "memory"
-    FILE = "file"
-    URING = "uring"
 
 
 @dataclass(frozen=True)
