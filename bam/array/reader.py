@@ -1,0 +1,57 @@
+"""The row reader: what turns row ids into bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from bam.stats import ReaderInfo, ReadStats
+
+
+class RowReader(ABC):
+    """Reads rows of equal size from one layout through a page cache. Safe to use from several threads.
+
+    A reader owns its engine and cache, and closes them.
+    """
+
+    @abstractmethod
+    def gather(
+        self,
+        ids: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+        next_use: npt.NDArray[np.uint64] | None = None,
+    ) -> None:
+        """Copy row ``ids[i]`` to ``out[i]``.
+
+        Parameters
+        ----------
+        ids : int64, shape (n,)
+            C-contiguous; every id in ``[0, n_rows)``.
+        out : uint8, shape (n, row_bytes)
+            C-contiguous and writable. After an error its contents are undefined.
+        next_use : uint64, shape (n,), optional
+            When each row is needed again, in any unit of the caller; what the look-ahead policy orders by.
+
+        Raises
+        ------
+        RowOutOfRange
+            Nothing has been read.
+        StorageError
+            Of the first row in `ids` whose bytes could not be read, with `page_id`.
+        WaitTimeout
+        ClosedError
+        """
+
+    @abstractmethod
+    def stats(self) -> ReadStats:
+        """Counters since the reader was opened."""
+
+    @abstractmethod
+    def info(self) -> ReaderInfo:
+        """Which path really runs."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release engine and cache; calling it again does nothing. No call may be under way."""
