@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReaderInfo:
+class ArrayInfo:
     """Which path really runs under an array.
 
     Attributes
@@ -37,19 +37,19 @@ class ReaderInfo:
 
 
 @dataclass(frozen=True)
-class ReadStats:
+class ReaderStats:
     """Counters of one reader since it was opened; the difference of two snapshots covers the time between.
 
     Attributes
     ----------
     gathers : int
         Calls.
-    rows_requested : int
-        Rows delivered or asked for, duplicates included.
+    rows : int
+        Rows requested, duplicates included.
     rows_hit, rows_joined, rows_storage : int
         A row counts as storage if a page had to be read for it, else as joined if it waited for a read under
         way, else as a hit.
-    pages_requested : int
+    pages : int
         Look-ups in the cache: one per page and row, or per page and run of neighbouring rows.
     hits, joins, misses : int
         Of look-ups: in the cache; being read already; to be read.
@@ -63,16 +63,16 @@ class ReadStats:
         Reads repeated after a short read, EINTR or EAGAIN.
     failures : int
         Reads that failed for good.
-    info : EngineInfo
-        Which engine did it.
+    info : EngineInfo, optional
+        Which engine did it; in snapshots of arrays.
     """
 
     gathers: int
-    rows_requested: int
+    rows: int
     rows_hit: int
     rows_joined: int
     rows_storage: int
-    pages_requested: int
+    pages: int
     hits: int
     joins: int
     misses: int
@@ -82,28 +82,28 @@ class ReadStats:
     bytes_useful: int
     retries: int
     failures: int
-    info: EngineInfo
+    info: EngineInfo | None = None
 
-    def __sub__(self, earlier: ReadStats) -> ReadStats:
+    def __sub__(self, earlier: ReaderStats) -> ReaderStats:
         """What was counted after the snapshot `earlier` of the same array."""
-        if not isinstance(earlier, ReadStats):
+        if not isinstance(earlier, ReaderStats):
             return NotImplemented
         counts = {
             counter.name: getattr(self, counter.name) - getattr(earlier, counter.name)
             for counter in fields(self)
             if counter.name != "info"
         }
-        return ReadStats(**counts, info=self.info)
+        return ReaderStats(**counts, info=self.info)
 
     @property
     def hit_rate(self) -> float:
         """Share of rows for which nothing had to be read, as published tables count it; 0 without rows."""
-        return _ratio(self.rows_hit + self.rows_joined, self.rows_requested)
+        return _ratio(self.rows_hit + self.rows_joined, self.rows)
 
     @property
     def page_hit_rate(self) -> float:
         """Share of look-ups for which nothing had to be read; 0 without look-ups."""
-        return _ratio(self.hits + self.joins, self.pages_requested)
+        return _ratio(self.hits + self.joins, self.pages)
 
     @property
     def read_amplification(self) -> float:

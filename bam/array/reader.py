@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from bam.stats import ReaderInfo, ReadStats
+from bam.stats import ReaderStats
+from bam.storage.engine import EngineInfo
 
 
 class RowReader(ABC):
     """Reads rows of equal size from one layout through a page cache. Safe to use from several threads.
 
-    A reader owns its engine and cache, and closes them.
+    A reader uses an engine and a cache that somebody else owns and closes after it.
     """
 
     @abstractmethod
@@ -45,13 +46,13 @@ class RowReader(ABC):
         """
 
     @abstractmethod
-    def stats(self) -> ReadStats:
+    def stats(self) -> ReaderStats:
         """Counters since the reader was opened."""
 
     @abstractmethod
-    def info(self) -> ReaderInfo:
-        """Which path really runs."""
+    def info(self) -> EngineInfo:
+        """Which engine really runs."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release engine and cache; calling it again does nothing. No call may be under way."""
+        """Release the reader's own memory; calling it again does nothing. No call may be under way."""
