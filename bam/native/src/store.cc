@@ -2,10 +2,10 @@
 #include "bam/store.h"
 
 #include <cerrno>
-#include <cstring>
 #include <new>
 
 #include "bam/gatherer.h"
+#include "engine_registry.h"
 
 namespace bam {
 
@@ -76,21 +76,16 @@ struct StoreHandle {
   bam::Store store;
 };
 
-void copy_text(const std::string& text, char* out, uint64_t capacity) {
-  if (capacity == 0) return;
-  uint64_t length = std::min<uint64_t>(text.size(), capacity - 1);
-  std::memcpy(out, text.data(), length);
-  out[length] = 0;
-}
-
 }  // namespace
 
 extern "C" {
 
-// Makes a store over an engine handle and a cache handle; both stay alive as long as the store.
+// Makes a store over an engine handle and a cache handle; both stay alive as long as the store. Null: a handle is
+// closed.
 void* bam_store_create(void* engine, void* cache, const bam::Layout* layout, const bam::StoreConfig* config) {
-  auto& shared_engine = *static_cast<std::shared_ptr<bam::Engine>*>(engine);
+  std::shared_ptr<bam::Engine> shared_engine = bam::find_engine(engine);
   auto& shared_cache = *static_cast<std::shared_ptr<bam::HostCache>*>(cache);
+  if (!shared_engine || !shared_cache) return nullptr;
   return new (std::nothrow) StoreHandle{{shared_engine, *layout, shared_cache, *config}};
 }
 
@@ -100,7 +95,7 @@ int bam_store_gather(void* store, const bam::GatherRequest* request, bam::Gather
                      uint64_t error_bytes) {
   std::string reason;
   int status = static_cast<StoreHandle*>(store)->store.gather(*request, result, &reason);
-  copy_text(reason, error, error_bytes);
+  bam::copy_text(reason, error, error_bytes);
   return status;
 }
 

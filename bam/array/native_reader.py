@@ -1,0 +1,162 @@
+"""Rows through the native store: one C call per gather, the GIL free meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import errno as errno_codes
+from ctypes import POINTER, byref, c_char, c_int, c_int32, c_uint32, c_uint64, c_void_p
+from dataclasses import fields
+
+import numpy as np
+import numpy.typing as npt
+
+from bam.array.reader import RowReader
+from bam.cache.host import HostCache
+from bam.config import StoreConfig
+from bam.errors import (
+    ClosedError,
+    FileChangedError,
+    RowOutOfRange,
+    StorageError,
+    TruncatedFileError,
+    WaitTimeout,
+)
+from bam.layout import Layout
+from bam.native import function
+from bam.native.structs import CLayout
+from bam.stats import ReaderStats
+from bam.storage.engine import EngineInfo
+from bam.storage.native import NativeEngine
+
+_ERROR_BYTES = 512
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [
+        ("page_bytes", c_uint32),
+        ("queue_depth", c_uint32),
+        ("merge_bytes", c_uint32),
+        ("timeout_ms", c_uint32),
+    ]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [
+        ("ids", c_void_p),
+        ("n_ids", c_uint64),
+        ("next_use", c_void_p),
+        ("out", c_void_p),
+        ("row_bytes", c_uint64),
+    ]
+
+
+class _Result(ctypes.Structure):
+    _fields_ = [
+        ("error", c_int32),
+        ("file", c_uint32),
+        ("file_offset", c_uint64),
+        ("length", c_uint64),
+        ("page_id", c_uint64),
+        ("position", c_uint64),
+    ]
+
+
+#: `bam::StoreCounters`, in its order.
+COUNTERS = [counter.name for counter in fields(ReaderStats) if counter.name != "info"]
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = [(name, c_uint64) for name in COUNTERS]
+
+
+class NativeReader(RowReader):
+    """Gathers rows through the C++ store. Thread-safe; keeps engine and cache alive.
+
+    Parameters
+    ----------
+    layout : Layout
+        Where the logical bytes lie; its file numbers are the engine's.
+    engine : NativeEngine
+    cache : HostCache
+        Its `page_bytes` is the store's.
+    config : StoreConfig
+        Of which `queue_depth`, `merge_bytes` and `timeout_s` are used.
+    """
+
+    def __init__(self, layout: Layout, engine: NativeEngine, cache: HostCache, config: StoreConfig) -> None:
+        self._layout, self._engine, self._cache, self._config = layout, engine, cache, config
+        create = function(
+            "bam_store_create", c_void_p, [c_void_p, c_void_p, POINTER(CLayout), POINTER(_Config)]
+        )
+        settings = _Config(
+            cache.page_bytes, config.queue_depth, config.merge_bytes, max(1, int(config.timeout_s * 1000))
+        )
+        handle = create(engine.handle, cache.handle, byref(CLayout.from_layout(layout)), byref(settings))
+        if not handle:
+            raise MemoryError("no memory for a store")
+        self._handle: int | None = handle
+        self._gather = function(
+            "bam_store_gather",
+            c_int,
+            [c_void_p, POINTER(_Request), POINTER(_Result), POINTER(c_char), c_uint64],
+        )
+
+    def gather(
+        self,
+        ids: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+        next_use: npt.NDArray[np.uint64] | None = None,
+    ) -> None:
+        if self._handle is None:
+            raise ClosedError("reader")
+        if len(ids) == 0 or out.shape[1] == 0:
+            return
+        request = _Request(
+            ids.ctypes.data,
+            len(ids),
+            None if next_use is None else next_use.ctypes.data,
+            out.ctypes.data,
+            out.shape[1],
+        )
+        result = _Result()
+        text = ctypes.create_string_buffer(_ERROR_BYTES)
+        status = self._gather(self._handle, byref(request), byref(result), text, _ERROR_BYTES)
+        if status != 0:
+            raise StorageError("<no file>", 0, 0, -status, note=text.value.decode(errors="replace"))
+        if result.error != 0:
+            raise self._error(result, ids, out.shape[1])
+
+    def _error(self, result: _Result, ids: npt.NDArray[np.int64], row_bytes: int) -> Exception:
+        if result.error == errno_codes.ERANGE:
+            return RowOutOfRange(
+                int(ids[result.position]), self._layout.logical_bytes // row_bytes, result.position
+            )
+        path = self._engine.files[result.file].path
+        where = (path, result.file_offset, result.length, result.error, result.page_id)
+        if result.error == errno_codes.ETIMEDOUT:
+            return WaitTimeout(
+                f"a read of {path} at offset {result.file_offset}",
+                self._config.timeout_s,
+                "The disk or the engine does not answer; the array stays usable",
+            )
+        if result.error == errno_codes.ENODATA:
+            return TruncatedFileError(*where, note="the file ends before these bytes; restore it")
+        if result.error == errno_codes.ESTALE:
+            return FileChangedError(*where, note="the file was rewritten since it was opened; open it again")
+        return StorageError(*where, note="check the disk; the array stays usable")
+
+    def stats(self) -> ReaderStats:
+        if self._handle is None:
+            raise ClosedError("reader")
+        counters = _Counters()
+        function("bam_store_counters", None, [c_void_p, POINTER(_Counters)])(self._handle, byref(counters))
+        counts = {name: getattr(counters, name) for name in COUNTERS}
+        return ReaderStats(**counts)
+
+    def info(self) -> EngineInfo:
+        return self._engine.info()
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            function("bam_store_destroy", None, [c_void_p])(handle)
