@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from bam.errors import BamError
 
 
@@ -70,3 +73,128 @@ class ChecksumError(DatasetError):
         super().__init__(
             file, f"checksum {expected:08x} of bytes {offset} to {offset + length}", f"{found:08x}"
         )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that suggests the nearest of the known names, else lists them.
+
+    Parameters
+    ----------
+    name : str
+        What was asked for.
+    known : iterable of str
+        What there is.
+    """
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "known: " + (", ".join(repr(each) for each in names) or "none")
+
+
+class UnknownNodeType(GidsError, KeyError):
+    """The graph has no node type of this name.
+
+    Attributes
+    ----------
+    node_type : str
+    known : tuple of str
+    """
+
+    def __init__(self, node_type: str, known: Iterable[str]) -> None:
+        self.node_type, self.known = node_type, tuple(known)
+        super().__init__(f"no node type {node_type!r}; {did_you_mean(str(node_type), self.known)}")
+
+    __str__ = Exception.__str__
+
+
+class UnknownEdgeType(GidsError, KeyError):
+    """The graph has no such edge type, or several relations carry the name given.
+
+    Attributes
+    ----------
+    edge_type : str
+        As it was asked for, `src__rel__dst` or a relation.
+    known : tuple of str
+        The edge types there are, `src__rel__dst`; of an ambiguous relation, those it may mean.
+    ambiguous : bool
+    """
+
+    def __init__(self, edge_type: str, known: Iterable[str], ambiguous: bool = False) -> None:
+        self.edge_type, self.known, self.ambiguous = edge_type, tuple(known), ambiguous
+        if ambiguous:
+            text = f"relation {edge_type!r} is not unique; name one of {', '.join(self.known)}"
+        else:
+            relations = [name.split("__")[1] for name in self.known if name.count("__") == 2]
+            candidates = self.known if "__" in edge_type else relations
+            text = f"no edge type {edge_type!r}; {did_you_mean(edge_type, candidates)}"
+        super().__init__(text)
+
+    __str__ = Exception.__str__
+
+
+class GraphError(GidsError, ValueError):
+    """Arrays do not make up the graph they are said to be.
+
+    Attributes
+    ----------
+    where : str
+        The array: a file, or the edge type and what it holds.
+    expected, found : str
+    """
+
+    def __init__(self, where: str, expected: str, found: str) -> None:
+        self.where, self.expected, self.found = where, expected, found
+        super().__init__(f"{where}: expected {expected}, found {found}")
+
+
+class NodeOutOfRange(GidsError, IndexError):
+    """A node id is not in ``[0, num_nodes)``.
+
+    Attributes
+    ----------
+    node_type : str
+    node_id : int
+    num_nodes : int
+    position : int
+        Index of the offending id in the caller's list.
+    """
+
+    def __init__(self, node_type: str, node_id: int, num_nodes: int, position: int) -> None:
+        self.node_type, self.node_id, self.num_nodes, self.position = node_type, node_id, num_nodes, position
+        super().__init__(
+            f"node {node_id} of type {node_type!r} (at position {position}) is out of range: "
+            f"there are {num_nodes:,} such nodes"
+        )
+
+
+class DuplicateSeed(GidsError, ValueError):
+    """A mini-batch names one seed twice; a block's destination nodes are distinct.
+
+    Attributes
+    ----------
+    node_type : str
+    node_id : int
+    position : int
+        Index of the second occurrence in the caller's list.
+    """
+
+    def __init__(self, node_type: str, node_id: int, position: int) -> None:
+        self.node_type, self.node_id, self.position = node_type, node_id, position
+        super().__init__(
+            f"seed {node_id} of type {node_type!r} is there twice (again at position {position}); "
+            "pass each seed once, for example numpy.unique(seeds)"
+        )
+
+
+class PackageMissing(GidsError, ImportError):
+    """An optional package is needed for this call.
+
+    Attributes
+    ----------
+    package, needed_for, remedy : str
+    """
+
+    def __init__(self, package: str, needed_for: str, remedy: str) -> None:
+        self.package, self.needed_for, self.remedy = package, needed_for, remedy
+        super().__init__(f"{needed_for} needs {package}. {remedy}")
