@@ -140,3 +140,26 @@ class WaitTimeout(BamError, TimeoutError):
     def __init__(self, awaited: str, timeout_s: float, remedy: str) -> None:
         self.awaited, self.timeout_s = awaited, timeout_s
         super().__init__(f"waited {timeout_s:g} s for {awaited}. {remedy}")
+
+
+class ForkedError(BamError, RuntimeError):
+    """An engine, reader or array made before a fork was used in the child, which has neither its rings nor threads."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} was opened before this process was forked; open it again in this process")
+
+
+class RowIndexTypeError(BamError, TypeError):
+    """Something that is not a row id was used as one.
+
+    Attributes
+    ----------
+    found : str
+    """
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(
+            f"rows are selected with integers, slices or boolean masks, not with {found}; convert the ids first"
+        )

@@ -58,7 +58,7 @@ class ReaderStats:
     reads : int
         Reads the engine completed, retries included.
     bytes_read, bytes_useful : int
-        Bytes those reads returned; bytes of the rows that were served from them.
+        Bytes those reads returned; bytes of the rows requested.
     retries : int
         Reads repeated after a short read, EINTR or EAGAIN.
     failures : int
@@ -107,7 +107,7 @@ class ReaderStats:
 
     @property
     def read_amplification(self) -> float:
-        """Bytes read per useful byte; 0 when nothing was read."""
+        """Bytes read per byte of the rows requested; below 1 where the cache helps, 0 without rows."""
         return _ratio(self.bytes_read, self.bytes_useful)
 
 

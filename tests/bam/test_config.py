@@ -27,7 +27,7 @@ def test_sizes(text: int | str, expected: int) -> None:
 @pytest.mark.parametrize("value", ["", "GiB", "-1", "4 parsecs", "1e6", "0.3B", -1, 1.5, None, True])
 def test_what_is_not_a_size(value: object) -> None:
     with pytest.raises(ConfigError, match="limit="):
-        parse_bytes(value, "limit")  # type: ignore[arg-type]
+        parse_bytes(value, "limit")
 
 
 def test_cache_sizes() -> None:
@@ -44,7 +44,7 @@ def test_a_cache_holds_at_least_one_page(value: int | str) -> None:
 
 
 def test_config_takes_names() -> None:
-    config = StoreConfig(policy="sieve", engine="file")  # type: ignore[arg-type]
+    config = StoreConfig(policy="sieve", engine="file")
     assert (config.policy, config.engine) == (PolicyKind.SIEVE, EngineKind.FILE)
 
 
@@ -71,6 +71,6 @@ def test_config_takes_names() -> None:
 )
 def test_settings_that_cannot_work(name: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
-        StoreConfig(**{name: value})  # type: ignore[arg-type]
+        StoreConfig(**{name: value})
     assert caught.value.setting == name
     assert caught.value.value == value
