@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import re
@@ -166,8 +167,10 @@ def parse_kind(setting: str, value: object, kind: type[Kind]) -> Kind:
     try:
         return kind(value)
     except ValueError:
-        names = ", ".join(repr(member.value) for member in kind)
-        raise ConfigError(setting, value, f"one of {names}") from None
+        names = [str(member.value) for member in kind]
+        near = difflib.get_close_matches(str(value), names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(setting, value, f"one of {', '.join(map(repr, names))}{hint}") from None
 
 
 def _whole_number(setting: str, value: SupportsIndex, low: int, high: int | None, expected: str) -> int:

@@ -46,14 +46,16 @@ class Acquired:
 class PageCache(ABC):
     """Set-associative cache of pages. A pinned line is never evicted; a page is in at most one line.
 
-    The caller of :meth:`acquire` owes one :meth:`unpin` for every outcome but BYPASS, and for CLAIMED, before that,
-    one :meth:`publish` or :meth:`fail`. :class:`bam.cache.pin.Pin` keeps that promise by itself.
+    The caller of :meth:`acquire` owes one :meth:`unpin` for every outcome but BYPASS, and for CLAIMED, before
+    that, one :meth:`publish` or :meth:`fail`. :func:`bam.cache.pin.pin_page` keeps that promise by itself.
     """
 
     n_sets: int
     ways: int
     page_bytes: int
     policy: PolicyKind
+    #: Memory beside the lines; at most 24 bytes a line.
+    state_bytes: int
 
     @property
     def n_lines(self) -> int:

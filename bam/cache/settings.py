@@ -1,0 +1,51 @@
+"""What a page cache is made of, checked before any memory is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bam.cache.geometry import Geometry, geometry
+from bam.cache.page_cache import PolicyKind
+from bam.config import MAX_PAGE_BYTES, MIN_PAGE_BYTES, parse_kind
+from bam.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """Settings every kind of page cache takes.
+
+    Attributes
+    ----------
+    n_lines : int
+        Lines wanted; :attr:`geometry` says how many are used.
+    page_bytes : int
+        A power of two from 512 to 65536.
+    policy : PolicyKind
+        Or its name.
+    seed : int
+        Of the random policy; from 0 to 2**64 - 1.
+
+    Raises
+    ------
+    ConfigError
+    """
+
+    n_lines: int
+    page_bytes: int
+    policy: PolicyKind
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        geometry(self.n_lines)
+        page = self.page_bytes
+        if not MIN_PAGE_BYTES <= page <= MAX_PAGE_BYTES or page & (page - 1):
+            expected = f"a power of two from {MIN_PAGE_BYTES} to {MAX_PAGE_BYTES}"
+            raise ConfigError("page_bytes", page, expected)
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError("seed", self.seed, "a number from 0 to 2**64 - 1")
+        object.__setattr__(self, "policy", parse_kind("policy", self.policy, PolicyKind))
+
+    @property
+    def geometry(self) -> Geometry:
+        """Sets and ways."""
+        return geometry(self.n_lines)
