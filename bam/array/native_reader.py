@@ -37,6 +37,7 @@ class _Config(ctypes.Structure):
         ("queue_depth", c_uint32),
         ("merge_bytes", c_uint32),
         ("timeout_ms", c_uint32),
+        ("first_page_id", c_uint64),
     ]
 
 
@@ -81,15 +82,28 @@ class NativeReader(RowReader):
         Its `page_bytes` is the store's.
     config : StoreConfig
         Of which `queue_depth`, `merge_bytes` and `timeout_s` are used.
+    first_page_id : int
+        What the cache calls page 0 of this layout; arrays that share a cache have disjoint page ids.
     """
 
-    def __init__(self, layout: Layout, engine: NativeEngine, cache: HostCache, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        engine: NativeEngine,
+        cache: HostCache,
+        config: StoreConfig,
+        first_page_id: int = 0,
+    ) -> None:
         self._layout, self._engine, self._cache, self._config = layout, engine, cache, config
         create = function(
             "bam_store_create", c_void_p, [c_void_p, c_void_p, POINTER(CLayout), POINTER(_Config)]
         )
         settings = _Config(
-            cache.page_bytes, config.queue_depth, config.merge_bytes, max(1, int(config.timeout_s * 1000))
+            cache.page_bytes,
+            config.queue_depth,
+            config.merge_bytes,
+            max(1, int(config.timeout_s * 1000)),
+            first_page_id,
         )
         handle = create(engine.handle, cache.handle, byref(CLayout.from_layout(layout)), byref(settings))
         if not handle:

@@ -64,7 +64,8 @@ void Gatherer::prefetch(uint64_t position) const {
   if (position >= request_.n_ids) return;
   const CacheState& cache = store_.cache().state;
   uint64_t page_id = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes / store_.config().page_bytes;
-  const char* words = reinterpret_cast<const char*>(cache.lines + set_of(cache, page_id) * cache.ways);
+  uint64_t set_id = set_of(cache, store_.config().first_page_id + page_id);
+  const char* words = reinterpret_cast<const char*>(cache.lines + set_id * cache.ways);
   for (uint64_t offset = 0; offset < cache.ways * sizeof(LineWord); offset += kCacheLineBytes)
     __builtin_prefetch(words + offset);
 }
@@ -91,7 +92,7 @@ Gatherer::Source Gatherer::plan_piece(uint64_t page_id, const Piece& piece, uint
   counters_->pages++;
   uint32_t pending = find_pending(page_id);
   if (pending != kNone) return join(pending, piece, next_use);
-  Acquired acquired = store_.cache().acquire(page_id, next_use);
+  Acquired acquired = store_.cache().acquire(store_.config().first_page_id + page_id, next_use);
   switch (acquired.outcome) {
     case Outcome::hit: return copy_hit(acquired.line_id, piece);
     case Outcome::joined:

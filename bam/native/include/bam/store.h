@@ -22,6 +22,7 @@ struct StoreConfig {
   uint32_t queue_depth;   // reads in flight of one thread
   uint32_t merge_bytes;   // longest read that neighbouring pages are merged into
   uint32_t timeout_ms;    // a gather that makes no progress for so long gives up
+  uint64_t first_page_id; // what the cache calls page 0 of this store, so that stores can share one cache
 };
 
 // One gather. `out` has `n_ids` rows of `row_bytes`, contiguous. `next_use` is null or one number per id.
