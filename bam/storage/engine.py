@@ -40,7 +40,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class ReadSpan:
-    """One read: `length` bytes at `offset` of file number `file`, both aligned; may reach past the file's end."""
+    """One read: `length` bytes at `offset` of file number `file`, both aligned; may reach past its end."""
 
     file: int
     offset: int
@@ -78,8 +78,8 @@ class EngineInfo:
 class Engine(ABC):
     """Reads aligned spans of a fixed list of files. Safe to use from several threads.
 
-    An engine never retries and never hides anything: a read may come back short (at the end of a file, or at any
-    time), or with a negative errno, EINTR and EAGAIN included. Whoever uses it asks again.
+    An engine never retries and never hides anything: a read may come back short (at the end of a file, or at
+    any time), or with a negative errno, EINTR and EAGAIN included. Whoever uses it asks again.
     """
 
     @property
@@ -95,7 +95,7 @@ class Engine(ABC):
         ----------
         spans : sequence of ReadSpan
         buffers : sequence of uint8 arrays
-            C-contiguous, writable, of ``span.length`` bytes, aligned to ``memory_alignment``; owned by the caller.
+            C-contiguous, writable, of ``span.length`` bytes, aligned to ``memory_alignment``; the caller's.
 
         Returns
         -------
@@ -106,6 +106,10 @@ class Engine(ABC):
         ------
         ClosedError
         """
+
+    def check_file(self, file: int) -> int:
+        """0, or the errno (ESTALE) when the file was rewritten since it was opened; wrappers ask below."""
+        return 0
 
     @abstractmethod
     def info(self) -> EngineInfo:

@@ -3,6 +3,9 @@
 // An Engine owns open files. A Channel is one thread's connection to it: a deep queue of reads, submitted and
 // harvested by that thread alone. Engines may return fewer bytes than asked, or -EINTR / -EAGAIN: whoever uses a
 // channel asks again (span_reader.h does), so wrappers can inject every fault a file system can show.
+//
+// Engines are owned by shared_ptr; a channel keeps its engine (and a wrapper the engines below it) alive, so handles
+// may be closed in any order.
 #pragma once
 
 #include <cstddef>
@@ -36,11 +39,13 @@ struct ReadCompletion {
 
 class Channel {
  public:
+  // Waits for the reads in flight: their destinations are being written until then.
   virtual ~Channel() = default;
-  // Takes the first k requests, as many as the queue has room for, and returns k.
+  // Takes the first k requests, as many as the queue has room for, and returns k. They start at the next poll() at
+  // the latest, so one system call can submit and wait.
   virtual uint32_t submit(const ReadRequest* requests, uint32_t count) = 0;
   // Returns up to `capacity` completions in any order. Waits for the first one when `wait_us` > 0 and reads are in
-  // flight, at most that long (rounded up to what the engine can do); 0 returns at once.
+  // flight, at most that long (rounded up to what the engine can do); 0 returns at once. May return none early.
   virtual uint32_t poll(ReadCompletion* completions, uint32_t capacity, uint32_t wait_us) = 0;
   virtual uint32_t depth() const = 0;      // most reads in flight
   virtual uint32_t in_flight() const = 0;
@@ -48,7 +53,7 @@ class Channel {
   virtual bool register_buffer(void* base, size_t bytes) { (void)base, (void)bytes; return false; }
 };
 
-class Engine {
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
   virtual ~Engine() = default;
   // Null and a reason in `error` when the channel cannot be made.
@@ -57,6 +62,8 @@ class Engine {
   // 0, or an errno-like code when the file is no longer the one that was opened:
   // ESTALE: rewritten in place (other modification time, size not smaller). Truncation shows as short reads.
   virtual int check_file(uint32_t file) { (void)file; return 0; }
+  // Size of the file now; tells a short read at the end of a file that was cut from one to be continued.
+  virtual uint64_t bytes_now(uint32_t file) { return files()[file].bytes; }
   // One-line JSON: {"engine": "uring", "direct": true, "features": {...}, ...}; says which path really runs.
   virtual std::string describe() const = 0;
 };

@@ -1,26 +1,33 @@
 // Reads logical ranges through a channel: one aligned read per run of file bytes, retries, and clear failures.
 //
 // Used by one thread at a time. start() queues a range; advance() keeps the channel full and reports ranges that
-// are done. Bytes arrive in a staging slot owned by the reader and are valid only during the callback.
+// are done, in any order, each exactly once. Bytes arrive in a staging slot owned by the reader and are valid only
+// during the callback, which may start() other ranges but not advance().
+//
+// Each run of a range is one read of the aligned span around it. What comes back short is asked for again from where
+// it stopped; EINTR, EAGAIN and reads without progress at most kMaxStalls times in a row. Bytes are handed out only
+// after a look at their file, made after they arrived, shows that it was not rewritten (Engine::check_file).
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "bam/engine.h"
 #include "bam/extent.h"
 
 namespace bam {
 
+constexpr uint32_t kMaxStalls = 64;
+
 struct RangeResult {
   uint64_t tag;
   const uint8_t* bytes;  // `length` bytes; null when `error` is set
   uint32_t length;
-  int error;             // 0 or an errno; ENODATA: the file ends before the range does
+  int error;             // 0 or an errno. ENODATA: the file ends before the range does; ESTALE: it was rewritten;
+                         // EIO also: it keeps coming back short; EINVAL: no such range; ECHILD: forked since
   uint32_t file;         // where it failed
-  uint64_t file_offset;
+  uint64_t file_offset;  // first byte needed that is not there
 };
 
 // Counters of one reader; plain numbers, written by its thread.
@@ -33,7 +40,8 @@ struct ReaderCounters {
 
 class SpanReader {
  public:
-  // `max_range_bytes` is the longest range start() takes. Throws nothing; check valid().
+  // `max_range_bytes` is the longest range start() takes. The layout's extents stay the caller's and must outlive
+  // the reader; the engine is kept alive. Null and a reason in `error` when it cannot be made.
   static std::unique_ptr<SpanReader> create(Engine& engine, const Layout& layout, uint32_t depth,
                                             uint32_t max_range_bytes, std::string* error);
   virtual ~SpanReader() = default;
