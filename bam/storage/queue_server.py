@@ -1,0 +1,208 @@
+"""Host threads that answer NVMe queue pairs from any native engine. C++: software_controller.h."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bam.errors import ConfigError, EngineUnavailable
+from bam.layout import Layout
+from bam.native import function
+from bam.native.structs import CLayout
+from bam.storage.handle import NativeHandle
+from bam.storage.queues import BLOCK_BYTES, MAX_BLOCKS, CQueuePair
+
+if TYPE_CHECKING:
+    from bam.storage.native import NativeEngine
+
+_ERROR_BYTES = 512
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [
+        ("n_threads", c_uint32),
+        ("read_depth", c_uint32),
+        ("max_transfer_bytes", c_uint32),
+        ("n_cores", c_uint32),
+        ("cores", POINTER(c_int32)),
+    ]
+
+
+class _ErrorRecord(ctypes.Structure):
+    _fields_ = [
+        ("slba", c_uint64),
+        ("file_offset", c_uint64),
+        ("n_blocks", c_uint32),
+        ("file", c_uint32),
+        ("number", c_uint32),
+        ("error", c_int32),
+    ]
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = [
+        (name, c_uint64)
+        for name in (
+            "commands",
+            "errors",
+            "aborted",
+            "reads",
+            "bytes_read",
+            "invalid_doorbells",
+            "idle_sleeps",
+            "max_in_flight",
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class ControllerSettings:
+    """How the controller runs; see docs/settings.md.
+
+    Attributes
+    ----------
+    n_threads : int
+        Host threads; each owns a share of the queue pairs and a channel of the engine.
+    read_depth : int
+        Reads in flight of one thread.
+    max_transfer_bytes : int
+        Longest command; a multiple of 512, at most 32 MiB. A thread has ``read_depth`` buffers of this size.
+    cores : tuple of int
+        Thread `i` runs on ``cores[i % len(cores)]``; empty: anywhere.
+    """
+
+    n_threads: int = 1
+    read_depth: int = 128
+    max_transfer_bytes: int = 128 << 10
+    cores: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_threads <= 1024:
+            raise ConfigError("n_threads", self.n_threads, "1 to 1024")
+        if not 1 <= self.read_depth <= 1 << 15:
+            raise ConfigError("read_depth", self.read_depth, f"1 to {1 << 15}")
+        blocks, rest = divmod(self.max_transfer_bytes, BLOCK_BYTES)
+        if rest or not 1 <= blocks <= MAX_BLOCKS:
+            raise ConfigError("max_transfer_bytes", self.max_transfer_bytes, "a multiple of 512 up to 32 MiB")
+
+
+@dataclass(frozen=True)
+class ControllerStats:
+    """Counters of a controller since it was started.
+
+    Attributes
+    ----------
+    commands : int
+        Taken from the queues.
+    errors : int
+        Completed with another status than success; `aborted` of them because the controller stopped.
+    reads, bytes_read : int
+        Of the engine, retries included.
+    invalid_doorbells : int
+        Doorbell values that are no slot of their queue.
+    idle_sleeps : int
+        Times a thread with nothing to do went to sleep.
+    max_in_flight : int
+        Most commands being read at once by one thread.
+    """
+
+    commands: int
+    errors: int
+    aborted: int
+    reads: int
+    bytes_read: int
+    invalid_doorbells: int
+    idle_sleeps: int
+    max_in_flight: int
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """Where a read of `n_blocks` blocks from `slba` failed: at byte `file_offset` of file number `file`."""
+
+    slba: int
+    n_blocks: int
+    file: int
+    file_offset: int
+    errno: int
+
+
+class QueueServer:
+    """Threads that answer given queue pairs, wherever these lie.
+
+    Parameters
+    ----------
+    engine : NativeEngine
+        Kept alive by this object, and used until :meth:`stop` even if it is closed before.
+    layout : Layout
+        Its logical bytes are the namespace, in blocks of 512; a last block that is not full ends with zeros.
+    pairs : array of CQueuePair
+        Their memory must outlive the server.
+    settings : ControllerSettings
+
+    Raises
+    ------
+    EngineUnavailable
+        The engine gives no channel, or a core does not exist.
+    """
+
+    def __init__(
+        self,
+        engine: NativeEngine,
+        layout: Layout,
+        pairs: ctypes.Array[CQueuePair],
+        settings: ControllerSettings,
+    ) -> None:
+        if settings.n_threads > len(pairs):
+            raise ConfigError("n_threads", settings.n_threads, f"at most one a queue pair ({len(pairs)})")
+        cores = (c_int32 * max(1, len(settings.cores)))(*settings.cores)
+        config = _Config(
+            settings.n_threads, settings.read_depth, settings.max_transfer_bytes, len(settings.cores), cores
+        )
+        create = function(
+            "bam_controller_create",
+            c_void_p,
+            [c_void_p, POINTER(CLayout), c_void_p, c_uint32, POINTER(_Config), c_char_p, c_size_t],
+        )
+        reason = ctypes.create_string_buffer(_ERROR_BYTES)
+        address = create(
+            engine.handle,
+            byref(CLayout.from_layout(layout)),
+            pairs,
+            len(pairs),
+            byref(config),
+            reason,
+            _ERROR_BYTES,
+        )
+        self._engine = engine
+        if not address:
+            why = reason.value.decode(errors="replace")
+            raise EngineUnavailable("software controller", why, "Change the setting the reason names")
+        self._handle = NativeHandle(address, "bam_controller_destroy", "software controller")
+
+    def stop(self) -> None:
+        """Finish reads in flight, complete commands still in the queues as aborted, and end the threads."""
+        with self._handle.use() as handle:
+            function("bam_controller_stop", None, [c_void_p])(handle)
+
+    def stats(self) -> ControllerStats:
+        """Counters now."""
+        counters = _Counters()
+        with self._handle.use() as handle:
+            function("bam_controller_counters", None, [c_void_p, POINTER(_Counters)])(handle, byref(counters))
+        return ControllerStats(*(getattr(counters, field[0]) for field in _Counters._fields_))
+
+    def error(self, number: int) -> ErrorRecord | None:
+        """The error record whose number a completion entry gave; the last 1024 are kept."""
+        record = _ErrorRecord()
+        find = function("bam_controller_error", c_int32, [c_void_p, c_uint32, POINTER(_ErrorRecord)])
+        with self._handle.use() as handle:
+            if not find(handle, number, byref(record)):
+                return None
+        return ErrorRecord(record.slba, record.n_blocks, record.file, record.file_offset, record.error)
+
+    def close(self) -> None:
+        """Stop and free it, after the calls of other threads. Calling it again does nothing."""
+        self._handle.close()
