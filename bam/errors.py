@@ -109,12 +109,12 @@ class EngineUnavailable(BamError, RuntimeError):
 
 
 class NativeLibraryMissing(EngineUnavailable):
-    """The C++ library was not built when `bam` was installed."""
+    """The C++ library was not built when `bam` was installed, or cannot be loaded."""
 
-    def __init__(self, needed_by: str) -> None:
+    def __init__(self, needed_by: str, reason: str = "the native library was not built") -> None:
         super().__init__(
             needed_by,
-            "the native library was not built",
+            reason,
             "Install a C++20 compiler (g++ 11 or newer) and run `pip install --force-reinstall --no-deps .`; "
             "without it use engine='file' or 'memory' and cache kind 'reference'",
         )

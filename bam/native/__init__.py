@@ -1,8 +1,8 @@
 """The native library: found, loaded and typed once.
 
-Each module that calls it declares the signatures it uses with :func:`function`. ctypes releases the GIL during
-calls. Without the library (no C++ compiler at install time) :func:`available` is false and the Python engines and
-the reference cache remain.
+Each module that calls it declares the signatures it uses with :func:`function`. ctypes releases the GIL
+during calls. Without the library (no C++ compiler at install time) :func:`available` is false and the Python
+engines and the reference cache remain.
 """
 
 from __future__ import annotations
@@ -41,15 +41,20 @@ def library() -> ctypes.CDLL:
     Raises
     ------
     NativeLibraryMissing
-        It was not built, or is of another version.
+        It was not built, cannot be loaded, or is of another version.
     """
     path = library_path()
     if path is None:
         raise NativeLibraryMissing("native")
-    loaded = ctypes.CDLL(str(path), use_errno=False)
-    loaded.bam_abi_version.restype = ctypes.c_uint32
-    if loaded.bam_abi_version() != ABI_VERSION:
-        raise NativeLibraryMissing("native")
+    try:
+        loaded = ctypes.CDLL(str(path), use_errno=False)
+        loaded.bam_abi_version.restype = ctypes.c_uint32
+        found = loaded.bam_abi_version()
+    except (OSError, AttributeError) as error:
+        raise NativeLibraryMissing("native", f"{path} cannot be loaded: {error}") from error
+    if found != ABI_VERSION:
+        reason = f"{path} has version {found} of the C ABI, and this package needs {ABI_VERSION}"
+        raise NativeLibraryMissing("native", reason)
     return loaded
 
 
@@ -58,13 +63,13 @@ def available() -> bool:
     """Whether the library can be used."""
     try:
         library()
-    except (NativeLibraryMissing, OSError):
+    except NativeLibraryMissing:
         return False
     return True
 
 
 def function(name: str, result: Any, arguments: Sequence[Any]) -> Any:
-    """The C function `name` with its signature set; raises :class:`NativeLibraryMissing` where there is none."""
+    """The C function `name` with its signature set; :class:`NativeLibraryMissing` where there is none."""
     found = getattr(library(), name)
     found.restype, found.argtypes = result, list(arguments)
     return found
