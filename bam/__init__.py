@@ -1,0 +1,59 @@
+"""Rows of arrays that do not fit in memory, read from files at the disk's own speed."""
+
+from bam.array.open import open_array
+from bam.array.sources import (
+    ConcatenatedSource,
+    FileSource,
+    MemorySource,
+    NpySource,
+    RawSource,
+    Source,
+    StripedSource,
+)
+from bam.array.virtual import VirtualArray
+from bam.errors import (
+    BamError,
+    ClosedError,
+    ConfigError,
+    EngineUnavailable,
+    FileChangedError,
+    ForkedError,
+    NativeLibraryMissing,
+    RowIndexTypeError,
+    RowOutOfRange,
+    SourceError,
+    StorageError,
+    TruncatedFileError,
+    WaitTimeout,
+)
+from bam.stats import ArrayInfo, ReaderStats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArrayInfo",
+    "BamError",
+    "ClosedError",
+    "ConcatenatedSource",
+    "ConfigError",
+    "EngineUnavailable",
+    "FileChangedError",
+    "FileSource",
+    "ForkedError",
+    "MemorySource",
+    "NativeLibraryMissing",
+    "NpySource",
+    "RawSource",
+    "ReaderStats",
+    "RowIndexTypeError",
+    "RowOutOfRange",
+    "Source",
+    "SourceError",
+    "StorageError",
+    "StripedSource",
+    "TruncatedFileError",
+    "VirtualArray",
+    "WaitTimeout",
+    "__version__",
+    "open_array",
+]

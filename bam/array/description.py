@@ -117,7 +117,8 @@ def open_regular(path: str) -> Iterator[tuple[int, FileIdentity]]:
         if stat.S_ISDIR(status.st_mode):
             raise SourceError(path, "a regular file", "a directory; list its files instead", errno.EISDIR)
         if not stat.S_ISREG(status.st_mode):
-            raise SourceError(path, "a regular file", "a pipe, socket or device", errno.EINVAL)
+            code = errno.ESPIPE if stat.S_ISFIFO(status.st_mode) else errno.EINVAL
+            raise SourceError(path, "a regular file", "a FIFO or device", code)
         yield descriptor, FileIdentity.of(path, status)
     except OSError as error:
         raise SourceError(path, "a readable file", error.strerror or "an error", error.errno) from error

@@ -1,0 +1,100 @@
+"""The front door: a virtual array over whatever holds its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bam.array.open_reader import OpenSettings
+from bam.array.sources import PathLike, Source, as_source
+from bam.array.virtual import VirtualArray
+from bam.config import (
+    EngineKind,
+    PolicyKind,
+    ReaderKind,
+    StoreConfig,
+    parse_bytes,
+    parse_cache_lines,
+    parse_kind,
+)
+from bam.storage.engine import Engine
+
+
+def open_array(
+    source: Source | PathLike | Sequence[PathLike] | npt.NDArray[np.generic],
+    *,
+    dtype: npt.DTypeLike | None = None,
+    shape: Sequence[int] | None = None,
+    engine: EngineKind | str = EngineKind.AUTO,
+    cache: int | str = "64MiB",
+    policy: PolicyKind | str = PolicyKind.CLOCK,
+    page_bytes: int | str = 4096,
+    queue_depth: int = 256,
+    merge_bytes: int | str = 65536,
+    timeout_s: float = 60.0,
+    seed: int = 0,
+    reader: ReaderKind | str = ReaderKind.AUTO,
+    wrap: Callable[[Engine], Engine] | None = None,
+) -> VirtualArray:
+    """Open an array whose rows stay where they are.
+
+    Parameters
+    ----------
+    source : path, list of paths, numpy array or Source
+        A file, with a `.npy` header or without one (then give `dtype` and `shape`); a list of files that
+        follow each other; :class:`bam.StripedSource` and the other sources; or an array in memory.
+    dtype, shape : optional
+        Of files without header. The first length may be -1: as many rows as there are.
+    engine : str
+        ``auto``, ``uring``, ``file`` or ``memory``.
+    cache : int or str
+        Size of the page cache: bytes, ``"64MiB"``, or ``"16 lines"``; at least one page.
+    policy : str
+        ``clock``, ``sieve``, ``random`` or ``look_ahead``.
+    page_bytes : int or str
+        A power of two from 512 to 65536.
+    queue_depth : int
+        Most reads in flight of one thread.
+    merge_bytes : int or str
+        Longest read that neighbouring pages are merged into.
+    timeout_s : float
+        A gather that makes no progress for so long raises :class:`bam.errors.WaitTimeout`.
+    seed : int
+        Of policy ``random``.
+    reader : str
+        ``native``, ``reference``, or ``auto``: native where the library was built and the engine is in C++,
+        else reference, which is logged and noted in :meth:`VirtualArray.info`.
+    wrap : callable, optional
+        Takes the engine and returns the one to read through (a fault, latency or monitored one).
+
+    Returns
+    -------
+    VirtualArray
+        Owned by the caller, who closes it.
+
+    Raises
+    ------
+    SourceError
+        The files cannot serve as such an array; says which, what was expected and what was found.
+    ConfigError
+        A setting that cannot work. Nothing has been opened.
+    EngineUnavailable
+        The engine or reader asked for cannot run here; says why and what to do.
+    """
+    size = parse_bytes(page_bytes, "page_bytes")
+    # First with its own check, because a cache is sized in pages.
+    StoreConfig(page_bytes=size, merge_bytes=max(size, 65536))
+    config = StoreConfig(
+        page_bytes=size,
+        cache_lines=parse_cache_lines(cache, size),
+        policy=parse_kind("policy", policy, PolicyKind),
+        engine=parse_kind("engine", engine, EngineKind),
+        queue_depth=queue_depth,
+        merge_bytes=parse_bytes(merge_bytes, "merge_bytes"),
+        timeout_s=timeout_s,
+        seed=seed,
+    )
+    settings = OpenSettings(config, parse_kind("reader", reader, ReaderKind), wrap)
+    return VirtualArray(as_source(source, dtype, shape).describe(), settings)
