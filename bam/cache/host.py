@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bam.cache import forked
 from bam.cache.geometry import MAX_PAGE_ID, MAX_PINS
 from bam.cache.page_cache import NEVER, Acquired, ByteArray, LineState, Outcome, PageCache, PolicyKind
-from bam.cache.settings import CacheSettings
+from bam.cache.settings import CacheSettings, check_errno
 from bam.errors import ClosedError, ConfigError
 from bam.native import function
 
@@ -186,6 +186,7 @@ class HostCache(PageCache):
             raise ConfigError("line_id", line_id, "a line that is being read")
 
     def fail(self, line_id: int, errno: int) -> None:
+        check_errno(errno)
         owner = self._open()
         if self._calls.fail(owner.handle, self._checked(line_id), errno) != 0:
             raise ConfigError("line_id", line_id, "a line that is being read")

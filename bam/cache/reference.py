@@ -18,7 +18,7 @@ from bam.cache.page_cache import (
     PolicyKind,
 )
 from bam.cache.policies import CacheSet, Line, make_policy
-from bam.cache.settings import CacheSettings
+from bam.cache.settings import CacheSettings, check_errno
 from bam.errors import ClosedError, ConfigError
 
 _BYPASS = Acquired(Outcome.BYPASS, None)
@@ -78,6 +78,7 @@ class ReferenceCache(PageCache):
             self._reading_line(line_id).state = LineState.VALID
 
     def fail(self, line_id: int, errno: int) -> None:
+        check_errno(errno)
         with self._lock:
             line = self._reading_line(line_id)
             line.state, line.meta = LineState.FAILED, errno

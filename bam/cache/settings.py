@@ -49,3 +49,9 @@ class CacheSettings:
     def geometry(self) -> Geometry:
         """Sets and ways."""
         return geometry(self.n_lines)
+
+
+def check_errno(errno: int) -> None:
+    """Raises :class:`bam.errors.ConfigError` for what cannot be the reason of a failed read."""
+    if not 0 < errno < 2**31:
+        raise ConfigError("errno", errno, "a positive errno")
