@@ -54,7 +54,7 @@ class NativeMemoryEngine(NativeEngine):
     Parameters
     ----------
     buffers, alignment
-        As of :class:`MemoryEngine`. This object keeps the buffers; every wrapper and reader keeps this object.
+        As of :class:`MemoryEngine`. This object keeps the buffers; wrappers and readers keep this object.
     copy : bool
         Whether the engine reads a copy of its own.
     """

@@ -25,19 +25,25 @@ inline std::string json_quote(std::string_view text) {
       quoted += c;
     }
   }
-  return quoted + '"';
+  quoted += '"';
+  return quoted;
 }
 
 inline std::string json_list(const std::vector<std::string>& json_values) {
   std::string list = "[";
-  for (const std::string& value : json_values) list += (list.size() > 1 ? ", " : "") + value;
-  return list + "]";
+  for (const std::string& value : json_values) {
+    if (list.size() > 1) list += ", ";
+    list += value;
+  }
+  list += ']';
+  return list;
 }
 
 class JsonObject {
  public:
   JsonObject& json(std::string_view key, std::string_view value) {
-    body_ += (body_.empty() ? "" : ", ") + json_quote(key) + ": " + std::string(value);
+    if (!body_.empty()) body_ += ", ";
+    body_.append(json_quote(key)).append(": ").append(value);
     return *this;
   }
   JsonObject& text(std::string_view key, std::string_view value) { return json(key, json_quote(value)); }
@@ -48,7 +54,7 @@ class JsonObject {
     for (const std::string& value : values) quoted.push_back(json_quote(value));
     return json(key, json_list(quoted));
   }
-  std::string str() const { return "{" + body_ + "}"; }
+  std::string str() const { return std::string("{").append(body_).append("}"); }
 
  private:
   std::string body_;
