@@ -41,18 +41,21 @@ check-python:
 
 # 1. The environment, CPU torch first.  2. The runtime dependencies and this package.  3. What tests need.
 $(VENV)/.stamp-torch: constraints-cpu.txt | check-python
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) torch
-	$(PIP) $(BUILD_TOOLS)
-	touch $@
+	@echo "== $(VENV): PyTorch and build tools"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) torch
+	@$(PIP) $(BUILD_TOOLS)
+	@touch $@
 
 $(VENV)/.stamp-install: $(VENV)/.stamp-torch pyproject.toml $(NATIVE_FILES)
-	$(PIP) --no-build-isolation --editable .
-	touch $@
+	@echo "== $(VENV): this package and what it needs (compiles the native library)"
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-install pyproject.toml
-	$(PIP) --no-build-isolation --editable '.[test,dev]'
-	touch $@
+	@echo "== $(VENV): what the tests need"
+	@$(PIP) --no-build-isolation --editable '.[test,dev]'
+	@touch $@
 
 test: lint pytest
 
