@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -17,8 +18,6 @@
 
 namespace bam {
 namespace {
-
-constexpr uint32_t kMaxDepth = 32768;
 
 class FileEngine;
 
@@ -56,7 +55,7 @@ class FileEngine final : public Engine {
   FileEngine(std::shared_ptr<FileTable> files, uint32_t threads) : files_(std::move(files)), threads_(threads) {}
 
   std::unique_ptr<Channel> open_channel(uint32_t depth, std::string* error) override {
-    depth = depth == 0 ? 1 : depth > kMaxDepth ? kMaxDepth : depth;
+    depth = std::clamp(depth, 1u, kMaxChannelDepth);
     auto channel = std::make_unique<FileChannel>(shared_from_this(), files_, depth);
     try {
       channel->start_threads(threads_ < depth ? threads_ : depth);

@@ -1,4 +1,5 @@
 // Engine over bytes in memory: for tests, for data that fits, and below the model of an SSD.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -46,7 +47,7 @@ class MemoryEngine final : public Engine {
 
   std::unique_ptr<Channel> open_channel(uint32_t depth, std::string*) override {
     auto self = std::static_pointer_cast<MemoryEngine>(shared_from_this());
-    return std::make_unique<MemoryChannel>(std::move(self), depth == 0 ? 1 : depth);
+    return std::make_unique<MemoryChannel>(std::move(self), std::clamp(depth, 1u, kMaxChannelDepth));
   }
   const std::vector<FileInfo>& files() const override { return files_; }
   std::string describe() const override {

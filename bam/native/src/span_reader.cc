@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <vector>
 
 #include "fork_guard.h"
@@ -362,12 +363,16 @@ std::unique_ptr<SpanReader> SpanReader::create(Engine& engine, const Layout& lay
   std::string ignored;
   if (error == nullptr) error = &ignored;
   *error = layout_problem(layout, engine.files().size());
-  if (error->empty() && (depth == 0 || max_range_bytes == 0 || max_range_bytes > kMaxRangeBytes))
-    *error = "a reader needs a depth above 0 and ranges of 1 byte to 1 GiB";
+  bool possible = depth > 0 && depth <= kMaxChannelDepth && max_range_bytes > 0 && max_range_bytes <= kMaxRangeBytes;
+  if (error->empty() && !possible) *error = "a reader needs a depth of 1 to 32768 and ranges of 1 byte to 1 GiB";
   if (!error->empty()) return nullptr;
-  auto reader = std::make_unique<Reader>(engine, layout, depth, max_range_bytes);
-  if (!reader->open(error)) return nullptr;
-  return reader;
+  try {
+    auto reader = std::make_unique<Reader>(engine, layout, depth, max_range_bytes);
+    if (reader->open(error)) return reader;
+  } catch (const std::bad_alloc&) {
+    *error = "no memory for a reader of depth " + std::to_string(depth);
+  }
+  return nullptr;
 }
 
 }  // namespace bam

@@ -4,6 +4,7 @@
 // so a channel can be handed on and closed by another thread.
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -17,8 +18,7 @@
 namespace bam {
 namespace {
 
-constexpr uint32_t kMaxDepth = 32768;                    // IORING_MAX_ENTRIES
-constexpr size_t kMaxBufferBytes = size_t{1} << 30;      // the kernel's limit for one registered buffer
+constexpr size_t kMaxBufferBytes = size_t{1} << 30;  // the kernel's limit for one registered buffer
 constexpr uint32_t kNoBuffer = ~0u;
 
 class UringEngine final : public Engine {
@@ -177,7 +177,7 @@ void UringChannel::fail_unsubmitted(int error) {
 }
 
 std::unique_ptr<Channel> UringEngine::open_channel(uint32_t depth, std::string* error) {
-  depth = depth == 0 ? 1 : depth > kMaxDepth ? kMaxDepth : depth;
+  depth = std::clamp(depth, 1u, kMaxChannelDepth);
   auto self = std::static_pointer_cast<UringEngine>(shared_from_this());
   auto channel = std::make_unique<UringChannel>(std::move(self), features_, depth);
   int code = channel->open();

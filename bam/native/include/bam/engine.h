@@ -16,6 +16,8 @@
 
 namespace bam {
 
+constexpr uint32_t kMaxChannelDepth = 32768;  // deeper channels come back this deep (io_uring's limit)
+
 struct FileInfo {
   std::string path;
   uint64_t bytes = 0;
