@@ -7,9 +7,6 @@
 
 #if !defined(__CUDACC_RTC__)
 #include <cstddef>
-#define BAM_OFFSET_OF(type, field) offsetof(type, field)
-#else
-#define BAM_OFFSET_OF(type, field) __builtin_offsetof(type, field)
 #endif
 
 namespace bam {
@@ -39,10 +36,6 @@ struct alignas(64) Sqe {
   uint32_t cdw15;
 };
 static_assert(sizeof(Sqe) == 64, "NVMe base specification");
-static_assert(BAM_OFFSET_OF(Sqe, cid) == 2 && BAM_OFFSET_OF(Sqe, nsid) == 4, "NVMe base specification");
-static_assert(BAM_OFFSET_OF(Sqe, mptr) == 16 && BAM_OFFSET_OF(Sqe, prp1) == 24, "NVMe base specification");
-static_assert(BAM_OFFSET_OF(Sqe, prp2) == 32 && BAM_OFFSET_OF(Sqe, cdw10) == 40, "NVMe base specification");
-static_assert(BAM_OFFSET_OF(Sqe, cdw15) == 60, "NVMe base specification");
 
 // Completion queue entry: base specification, figure "Common Completion Queue Entry Layout".
 struct alignas(16) Cqe {
@@ -54,8 +47,15 @@ struct alignas(16) Cqe {
   uint16_t status;  // bit 0 phase, 8:1 status code, 11:9 status code type, 13:12 CRD, 14 more, 15 do not retry
 };
 static_assert(sizeof(Cqe) == 16, "NVMe base specification");
-static_assert(BAM_OFFSET_OF(Cqe, sqhd) == 8 && BAM_OFFSET_OF(Cqe, sqid) == 10, "NVMe base specification");
-static_assert(BAM_OFFSET_OF(Cqe, cid) == 12 && BAM_OFFSET_OF(Cqe, status) == 14, "NVMe base specification");
+
+#if !defined(__CUDACC_RTC__)  // which has no offsetof
+static_assert(offsetof(Sqe, cid) == 2 && offsetof(Sqe, nsid) == 4, "NVMe base specification");
+static_assert(offsetof(Sqe, mptr) == 16 && offsetof(Sqe, prp1) == 24, "NVMe base specification");
+static_assert(offsetof(Sqe, prp2) == 32 && offsetof(Sqe, cdw10) == 40, "NVMe base specification");
+static_assert(offsetof(Sqe, cdw15) == 60, "NVMe base specification");
+static_assert(offsetof(Cqe, sqhd) == 8 && offsetof(Cqe, sqid) == 10, "NVMe base specification");
+static_assert(offsetof(Cqe, cid) == 12 && offsetof(Cqe, status) == 14, "NVMe base specification");
+#endif
 
 // A completion queue entry as the ring holds it: two words, because it is written and read in two atomic steps.
 // The second one carries the phase and is written last.

@@ -26,6 +26,10 @@
 // before publish() and read by the sink.
 //
 // A submitter that reserved must publish: later tickets wait for it. Nothing between reserve and publish waits.
+//
+// Warps. One lane reserves and publishes, the lanes between write one entry each; __syncwarp() before publish() makes
+// their writes part of its release. Likewise in a drain: a lane reads completion first + lane, uses it and recycles
+// its id; after __syncwarp() one lane returns the credit of the run without a gap.
 #pragma once
 
 #include "bam/nvme.h"
@@ -107,7 +111,15 @@ BAM_HD inline uint16_t cid_of(const QueuePairState& queue, uint64_t ticket) {
 }
 
 BAM_HD inline void write_sqe(const QueuePairState& queue, uint64_t ticket, const Sqe& sqe) {
+#if defined(__CUDA_ARCH__)
+  // Four stores of 16 bytes: the compiler makes a dozen of a struct's fields, and each may be a write over PCIe.
+  uint4 parts[4];
+  memcpy(parts, &sqe, sizeof parts);
+  uint4* slot = reinterpret_cast<uint4*>(&queue.sq[slot_of(queue, ticket)]);
+  for (int i = 0; i < 4; i++) slot[i] = parts[i];
+#else
   queue.sq[slot_of(queue, ticket)] = sqe;
+#endif
 }
 
 // Tells the controller of the run, one doorbell write for all of it, if every earlier ticket was published.
