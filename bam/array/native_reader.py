@@ -48,6 +48,7 @@ class _Request(ctypes.Structure):
         ("next_use", c_void_p),
         ("out", c_void_p),
         ("row_bytes", c_uint64),
+        ("out_rows", c_void_p),
     ]
 
 
@@ -120,6 +121,7 @@ class NativeReader(RowReader):
         ids: npt.NDArray[np.int64],
         out: npt.NDArray[np.uint8],
         next_use: npt.NDArray[np.uint64] | None = None,
+        out_rows: npt.NDArray[np.int64] | None = None,
     ) -> None:
         if self._handle is None:
             raise ClosedError("reader")
@@ -131,6 +133,7 @@ class NativeReader(RowReader):
             None if next_use is None else next_use.ctypes.data,
             out.ctypes.data,
             out.shape[1],
+            None if out_rows is None else out_rows.ctypes.data,
         )
         result = _Result()
         text = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -158,6 +161,30 @@ class NativeReader(RowReader):
         if result.error == errno_codes.ESTALE:
             return FileChangedError(*where, note="the file was rewritten since it was opened; open it again")
         return StorageError(*where, note="check the disk; the array stays usable")
+
+    def note_next_use(
+        self, ids: npt.NDArray[np.int64], row_bytes: int, next_use: npt.NDArray[np.uint64]
+    ) -> None:
+        """Tell the look-ahead policy when cached rows are needed again; what it knows already stays if sooner.
+
+        Parameters
+        ----------
+        ids : int64, shape (n,)
+            C-contiguous; every id in ``[0, n_rows)``.
+        next_use : uint64, shape (n,)
+        """
+        if self._handle is None:
+            raise ClosedError("reader")
+        note = function("bam_store_note_uses", None, [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64])
+        note(self._handle, ids.ctypes.data, next_use.ctypes.data, len(ids), row_bytes)
+
+    def forget_next_uses(self, horizon: int, instead: int) -> None:
+        """In the whole cache, uses foreseen before `horizon` become `instead`: the look-ahead has ended."""
+        if self._handle is None:
+            raise ClosedError("reader")
+        function("bam_store_forget_uses", None, [c_void_p, c_uint64, c_uint64])(
+            self._handle, horizon, instead
+        )
 
     def stats(self) -> ReaderStats:
         if self._handle is None:

@@ -8,8 +8,8 @@ namespace bam {
 
 namespace {
 constexpr uint32_t kRunPages = 64;      // longest run of rows planned at once, in pages (one row at least)
-constexpr uint64_t kPrefetchAhead = 12;  // rows
 constexpr uint64_t kCacheLineBytes = 64;
+constexpr uint64_t kPrefetchedBytes = 256;  // of a hit; the hardware sees the stream by then
 }  // namespace
 
 void PendingTable::clear() {
@@ -49,65 +49,105 @@ uint32_t Gatherer::page_length(uint64_t page_id) const {
   return static_cast<uint32_t>(std::min<uint64_t>(store_.config().page_bytes, left));
 }
 
-// Rows from `position` on that follow each other in the store.
+// Rows from `position` on that follow each other in the store and in the output.
 uint64_t Gatherer::run_length(uint64_t position) const {
   const int64_t* ids = request_.ids;
   uint64_t most = std::max<uint64_t>(1, uint64_t{kRunPages} * store_.config().page_bytes / request_.row_bytes);
   uint64_t end = std::min(request_.n_ids, position + most), at = position + 1;
-  while (at < end && ids[at] == ids[at - 1] + 1) at++;
+  while (at < end && ids[at] == ids[at - 1] + 1 && out_row(at) == out_row(at - 1) + 1) at++;
   return at - position;
 }
 
-// The words of the set a later row will be looked up in.
-void Gatherer::prefetch(uint64_t position) const {
-  position += kPrefetchAhead;
-  if (position >= request_.n_ids) return;
+// Finds out, without pinning anything, where the pages of the next rows seem to be, and asks for the memory that
+// will be touched: these rows' bytes, and the words that the group after them will be looked up in. Pins are
+// barriers, so all this would be slow between them.
+void Gatherer::look_ahead(uint64_t position) {
   const CacheState& cache = store_.cache().state;
-  uint64_t page_id = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes / store_.config().page_bytes;
-  uint64_t set_id = set_of(cache, store_.config().first_page_id + page_id);
-  const char* words = reinterpret_cast<const char*>(cache.lines + set_id * cache.ways);
-  for (uint64_t offset = 0; offset < cache.ways * sizeof(LineWord); offset += kCacheLineBytes)
-    __builtin_prefetch(words + offset);
+  uint64_t count = std::min<uint64_t>(kGroup, request_.n_ids - position);
+  hints_begin_ = position;
+  for (uint64_t i = 0; i < count; i++) {
+    uint64_t page_id = cached_as(first_page(position + i));
+    hints_[i] = peek<HostPlatform>(cache, page_id);
+    if (hints_[i] == kNoLine) continue;
+    __builtin_prefetch(&cache.metas[hints_[i]]);
+    const uint8_t* bytes = store_.cache().line(hints_[i]);
+    for (uint64_t offset = 0; offset < kPrefetchedBytes && offset < store_.config().page_bytes;
+         offset += kCacheLineBytes)
+      __builtin_prefetch(bytes + offset);
+  }
+  uint64_t end = std::min<uint64_t>(request_.n_ids, position + 2 * kGroup);
+  for (uint64_t next = position + count; next < end; next++) {
+    const LineWord* words = cache.lines + set_of(cache, cached_as(first_page(next))) * cache.ways;
+    for (uint32_t way = 0; way < cache.ways; way += kCacheLineBytes / sizeof(LineWord)) __builtin_prefetch(words + way);
+  }
 }
 
 void Gatherer::plan_run(uint64_t position, uint64_t n_rows) {
   uint64_t page_bytes = store_.config().page_bytes;
   uint64_t logical = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes;
   uint64_t left = n_rows * request_.row_bytes;
-  uint8_t* out = request_.out + position * request_.row_bytes;
+  uint8_t* out = request_.out + out_row(position) * request_.row_bytes;
   uint64_t next_use = request_.next_use ? request_.next_use[position] : kNever;
+  uint64_t hint = hints_[position - hints_begin_];
   sources_.clear();
   for (uint64_t done = 0; done < left;) {
     uint64_t page_id = (logical + done) / page_bytes, inside = (logical + done) % page_bytes;
     uint64_t length = std::min(page_bytes - inside, left - done);
     Piece piece = {out + done, static_cast<uint32_t>(inside), static_cast<uint32_t>(length),
                    position + done / request_.row_bytes, kNone};
-    sources_.push_back(plan_piece(page_id, piece, next_use));
+    sources_.push_back(plan_piece(page_id, piece, next_use, done == 0 ? hint : kNoLine));
     done += length;
   }
   count_rows(position, n_rows);
 }
 
-Gatherer::Source Gatherer::plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use) {
+Gatherer::Source Gatherer::plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use, uint64_t hint) {
   counters_->pages++;
   uint32_t pending = find_pending(page_id);
   if (pending != kNone) return join(pending, piece, next_use);
-  Acquired acquired = store_.cache().acquire(store_.config().first_page_id + page_id, next_use);
-  switch (acquired.outcome) {
-    case Outcome::hit: return copy_hit(acquired.line_id, piece);
-    case Outcome::joined:
-      counters_->joins++;
-      foreign_.push_back({acquired.line_id, page_id, add_piece(piece)});
-      return Source::joined;
-    default: start_fetch(page_id, acquired, piece); return Source::storage;
-  }
+  const CacheState& cache = store_.cache().state;
+  if (hint == kNoLine) return look_up(page_id, piece, next_use);
+  PinResult pinned = try_pin<HostPlatform>(cache.lines[hint], cached_as(page_id));
+  if (pinned == PinResult::reading) return join_foreign(hint, page_id, piece);
+  if (pinned != PinResult::valid) return look_up(page_id, piece, next_use);
+  on_hit<HostPlatform>(cache.policy, cache.metas[hint], next_use);
+  return hold(hint, piece);
 }
 
-Gatherer::Source Gatherer::copy_hit(uint64_t line_id, const Piece& piece) {
-  std::memcpy(piece.out, store_.cache().line(line_id) + piece.page_offset, piece.length);
-  store_.cache().unpin(line_id);
+Gatherer::Source Gatherer::look_up(uint64_t page_id, const Piece& piece, uint64_t next_use) {
+  const CacheState& cache = store_.cache().state;
+  uint64_t line_id = 0, set_id = set_of(cache, cached_as(page_id));
+  Found found = find_in_set<HostPlatform>(cache, set_id, cached_as(page_id), next_use, line_id);
+  if (found == Found::valid) return hold(line_id, piece);
+  if (found == Found::reading) return join_foreign(line_id, page_id, piece);
+  copy_held();  // so that a hit does not keep its line from this page
+  Acquired acquired = store_.cache().acquire(cached_as(page_id), next_use);
+  if (acquired.outcome == Outcome::hit) return hold(acquired.line_id, piece);
+  if (acquired.outcome == Outcome::joined) return join_foreign(acquired.line_id, page_id, piece);
+  start_fetch(page_id, acquired, piece);
+  return Source::storage;
+}
+
+// Pins and unpins are barriers that wait for every earlier store, so copies between them would not overlap. Hits
+// are therefore pinned, copied and unpinned in groups.
+Gatherer::Source Gatherer::hold(uint64_t line_id, const Piece& piece) {
   counters_->hits++;
+  held_.push_back({line_id, piece});
+  if (held_.size() == kGroup) copy_held();
   return Source::hit;
+}
+
+void Gatherer::copy_held() {
+  for (const Held& held : held_)
+    deliver(held.piece, store_.cache().line(held.line_id) + held.piece.page_offset);
+  for (const Held& held : held_) store_.cache().unpin(held.line_id);
+  held_.clear();
+}
+
+Gatherer::Source Gatherer::join_foreign(uint64_t line_id, uint64_t page_id, const Piece& piece) {
+  counters_->joins++;
+  foreign_.push_back({line_id, page_id, add_piece(piece)});
+  return Source::joined;
 }
 
 Gatherer::Source Gatherer::join(uint32_t fetch_id, const Piece& piece, uint64_t next_use) {
@@ -123,7 +163,7 @@ Gatherer::Source Gatherer::join(uint32_t fetch_id, const Piece& piece, uint64_t 
   // The line is pinned by this call, so its meta word is still this page's.
   if (fetch.cached) on_hit<HostPlatform>(cache.policy, cache.metas[fetch.slot], next_use);
   if (fetch.done) {
-    std::memcpy(piece.out, bytes_of(fetch) + piece.page_offset, piece.length);
+    deliver(piece, bytes_of(fetch) + piece.page_offset);
   } else {
     uint32_t piece_id = add_piece(piece);
     pieces_[piece_id].next = fetch.first_piece;

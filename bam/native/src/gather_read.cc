@@ -16,6 +16,7 @@ constexpr uint32_t kMaxChunkFetches = 1024;
 constexpr uint32_t kMinChunkFetches = 64;
 constexpr uint64_t kMaxFetchesHeld = 65536;    // of a long call; then it drains and forgets them
 constexpr uint32_t kWaitUs = 2000;
+constexpr uint64_t kStreamingBytes = 4u << 20;  // outputs from here on do not stay in a core's cache anyway
 
 using Clock = std::chrono::steady_clock;
 
@@ -39,6 +40,7 @@ bool Gatherer::run(const GatherRequest& request, GatherResult* result, StoreCoun
   ReaderCounters before = reader_->counters();
   plan_all();
   finish();
+  streaming_done();
   const ReaderCounters& after = reader_->counters();
   counters->reads += after.reads - before.reads;
   counters->bytes_read += after.bytes_read - before.bytes_read;
@@ -52,6 +54,7 @@ void Gatherer::begin(const GatherRequest& request, GatherResult* result, StoreCo
   counters_ = counters;
   *result = {0, 0, 0, 0, 0, ~uint64_t{0}};
   timed_out_ = false;
+  streaming_ = request.n_ids * request.row_bytes >= kStreamingBytes;
 }
 
 bool Gatherer::ids_in_range() {
@@ -70,7 +73,7 @@ bool Gatherer::ids_in_range() {
 
 void Gatherer::plan_all() {
   for (uint64_t position = 0; position < request_.n_ids && !timed_out_;) {
-    prefetch(position);
+    if (position == 0 || position >= hints_begin_ + kGroup) look_ahead(position);
     uint64_t n_rows = run_length(position);
     plan_run(position, n_rows);
     position += n_rows;
@@ -85,6 +88,7 @@ void Gatherer::plan_all() {
 
 // Turns the planned fetches into ranges of neighbouring pages and starts as many as there is room for.
 void Gatherer::close_block() {
+  copy_held();
   std::sort(block_.begin(), block_.end(),
             [this](uint32_t a, uint32_t b) { return fetches_[a].page_id < fetches_[b].page_id; });
   uint64_t most = std::max<uint64_t>(1, store_.config().merge_bytes / store_.config().page_bytes);
@@ -153,7 +157,7 @@ void Gatherer::on_page(Fetch& fetch, const uint8_t* bytes) {
   std::memcpy(bytes_of(fetch), bytes, page_length(fetch.page_id));
   if (fetch.cached) store_.cache().publish(fetch.slot);
   for (uint32_t id = fetch.first_piece; id != kNone; id = pieces_[id].next)
-    std::memcpy(pieces_[id].out, bytes + pieces_[id].page_offset, pieces_[id].length);
+    deliver(pieces_[id], bytes + pieces_[id].page_offset);
   fetch.done = true;
   open_[fetch.chunk & 1]--;
 }
@@ -188,7 +192,7 @@ void Gatherer::read_exactly(uint32_t piece_id, uint64_t page_id) {
 void Gatherer::on_exact(Fetch& fetch, const RangeResult& result) {
   const Piece& piece = pieces_[fetch.first_piece];
   if (result.error == 0) {
-    std::memcpy(piece.out, result.bytes, piece.length);
+    deliver(piece, result.bytes);
   } else {
     counters_->failures++;
     note_error(piece, {result.error, result.file, result.file_offset, result.length, fetch.page_id, 0});
@@ -214,7 +218,7 @@ void Gatherer::poll_foreign() {
     }
     const Piece& piece = pieces_[join.piece];
     if (state == LineState::valid)
-      std::memcpy(piece.out, store_.cache().line(join.line_id) + piece.page_offset, piece.length);
+      deliver(piece, store_.cache().line(join.line_id) + piece.page_offset);
     else
       read_exactly(join.piece, join.page_id);
     store_.cache().unpin(join.line_id);

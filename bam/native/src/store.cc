@@ -99,6 +99,23 @@ int bam_store_gather(void* store, const bam::GatherRequest* request, bam::Gather
   return status;
 }
 
+// Rows that will be used again, and when; see note_use().
+void bam_store_note_uses(void* store, const int64_t* ids, const uint64_t* next_use, uint64_t n_ids,
+                         uint64_t row_bytes) {
+  bam::Store& rows = static_cast<StoreHandle*>(store)->store;
+  uint64_t page_bytes = rows.config().page_bytes, first_page_id = rows.config().first_page_id;
+  for (uint64_t i = 0; i < n_ids; i++) {
+    uint64_t begin = static_cast<uint64_t>(ids[i]) * row_bytes, last = begin + row_bytes - 1;
+    for (uint64_t page = begin / page_bytes; page <= last / page_bytes; page++)
+      bam::note_use<bam::HostPlatform>(rows.cache().state, first_page_id + page, next_use[i]);
+  }
+}
+
+// Uses before `horizon` become `instead`, in the whole cache; see forget_uses().
+void bam_store_forget_uses(void* store, uint64_t horizon, uint64_t instead) {
+  bam::forget_uses<bam::HostPlatform>(static_cast<StoreHandle*>(store)->store.cache().state, horizon, instead);
+}
+
 void bam_store_counters(void* store, bam::StoreCounters* counters) {
   *counters = static_cast<StoreHandle*>(store)->store.counters();
 }

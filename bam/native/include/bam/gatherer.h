@@ -11,12 +11,14 @@
 // error reaches exactly the rows whose bytes cannot be read.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bam/span_reader.h"
 #include "bam/store.h"
+#include "bam/stream_copy.h"
 
 namespace bam {
 
@@ -48,6 +50,14 @@ struct ForeignJoin {
   uint64_t page_id;
   uint32_t piece;
 };
+
+// A hit that is pinned but not yet copied.
+struct Held {
+  uint64_t line_id;
+  Piece piece;
+};
+
+constexpr uint32_t kGroup = 32;  // rows looked up, pinned and copied together
 
 // Consecutive fetches of Gatherer::order_ that are one read.
 struct Range {
@@ -92,10 +102,20 @@ class Gatherer {
 
   // gather_plan.cc
   uint64_t run_length(uint64_t position) const;
-  void prefetch(uint64_t position) const;
+  uint64_t out_row(uint64_t position) const {
+    return request_.out_rows ? static_cast<uint64_t>(request_.out_rows[position]) : position;
+  }
+  void look_ahead(uint64_t position);
+  uint64_t cached_as(uint64_t page_id) const { return store_.config().first_page_id + page_id; }
+  uint64_t first_page(uint64_t position) const {
+    return static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes / store_.config().page_bytes;
+  }
   void plan_run(uint64_t position, uint64_t n_rows);
-  Source plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use);
-  Source copy_hit(uint64_t line_id, const Piece& piece);
+  Source plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use, uint64_t hint);
+  Source look_up(uint64_t page_id, const Piece& piece, uint64_t next_use);
+  Source hold(uint64_t line_id, const Piece& piece);
+  Source join_foreign(uint64_t line_id, uint64_t page_id, const Piece& piece);
+  void copy_held();
   Source join(uint32_t fetch_id, const Piece& piece, uint64_t next_use);
   void start_fetch(uint64_t page_id, const Acquired& acquired, const Piece& piece);
   uint32_t add_piece(const Piece& piece);
@@ -119,6 +139,10 @@ class Gatherer {
   void finish();
   void abandon();
   uint8_t* bytes_of(const Fetch& fetch);
+  void deliver(const Piece& piece, const uint8_t* bytes) const {
+    if (streaming_) copy_streaming(piece.out, bytes, piece.length);
+    else std::memcpy(piece.out, bytes, piece.length);
+  }
 
   Store& store_;
   std::unique_ptr<SpanReader> reader_;
@@ -135,6 +159,9 @@ class Gatherer {
   std::vector<Range> ranges_;
   uint64_t next_range_ = 0;              // first range not yet started
   std::vector<ForeignJoin> foreign_;
+  uint64_t hints_[kGroup];               // where the first pages of the next rows seemed to be
+  uint64_t hints_begin_ = 0;             // position of the first of them
+  std::vector<Held> held_;               // hits not yet copied; none while anything is awaited or inserted
   std::vector<Source> sources_;          // of the pages of the run being planned
   PendingTable pending_[2];              // by parity of the chunk
   std::vector<uint8_t> spare_[2];        // pages read but not cached, by parity
@@ -145,6 +172,7 @@ class Gatherer {
   uint32_t chunk_first_ = 0;             // first fetch of the current chunk
   uint32_t previous_first_ = 0;          // and of the chunk before
   bool timed_out_ = false;
+  bool streaming_ = false;               // the output is too large to stay in cache
 };
 
 }  // namespace bam

@@ -47,8 +47,17 @@ struct Acquired {
   uint64_t line_id;
 };
 
+// High half of the 128-bit product: maps a hash to [0, n) without a division.
+BAM_HD inline uint64_t multiply_high(uint64_t hash, uint64_t n) {
+#if defined(__CUDA_ARCH__)
+  return __umul64hi(hash, n);
+#else
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(hash) * n >> 64);
+#endif
+}
+
 BAM_HD inline uint64_t set_of(const CacheState& cache, uint64_t page_id) {
-  return mix64(page_id + 0x9e3779b97f4a7c15ull) % cache.n_sets;
+  return multiply_high(mix64(page_id + 0x9e3779b97f4a7c15ull), cache.n_sets);
 }
 
 template <class P>
@@ -72,6 +81,18 @@ template <class P>
 BAM_HD void unlock_set(SetState& set) {
   // release: pairs with the acquire in lock_set()
   typename P::template Atomic<uint32_t>(set.lock).store(0, P::release);
+}
+
+constexpr uint64_t kNoLine = ~uint64_t{0};
+
+// The line that holds the page at this moment, or kNoLine. Nothing keeps it there: a hint for try_pin().
+template <class P>
+BAM_HD uint64_t peek(const CacheState& cache, uint64_t page_id) {
+  uint64_t first = set_of(cache, page_id) * cache.ways;
+  for (uint32_t way = 0; way < cache.ways; way++)
+    if (holds(typename P::template Atomic<LineWord>(cache.lines[first + way]).load(P::relaxed), page_id))
+      return first + way;
+  return kNoLine;
 }
 
 // Looks the page up in one set and pins it. The policy hears of hits alone: a line still being read keeps its
@@ -129,6 +150,26 @@ BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next
                                              : outcome_of(found, line_id);
   unlock_set<P>(cache.sets[set_id]);
   return acquired;
+}
+
+// Tells the look-ahead policy that a page will be used at `next_use`, if it is cached and that is sooner than what it
+// knows. Takes no pin: the line may change hands meanwhile, which costs a page's place in the order, not its bytes.
+template <class P>
+BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_use) {
+  uint64_t first = set_of(cache, page_id) * cache.ways;
+  for (uint32_t way = 0; way < cache.ways; way++) {
+    LineWord word = typename P::template Atomic<LineWord>(cache.lines[first + way]).load(P::relaxed);
+    if (page_of(word) != page_id || state_of(word) != LineState::valid) continue;
+    if (load_meta<P>(cache.metas[first + way]) > next_use) store_meta<P>(cache.metas[first + way], next_use);
+    return;
+  }
+}
+
+// Ends a look-ahead: every use before `horizon` that was foreseen is forgotten and becomes `instead`.
+template <class P>
+BAM_HD void forget_uses(const CacheState& cache, uint64_t horizon, uint64_t instead) {
+  for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++)
+    if (load_meta<P>(cache.metas[line]) < horizon) store_meta<P>(cache.metas[line], instead);
 }
 
 // A failed read: the reason (an errno) replaces the policy's word, which a failed line does not need. Under the

@@ -25,13 +25,15 @@ struct StoreConfig {
   uint64_t first_page_id; // what the cache calls page 0 of this store, so that stores can share one cache
 };
 
-// One gather. `out` has `n_ids` rows of `row_bytes`, contiguous. `next_use` is null or one number per id.
+// One gather. Row ids[i] goes to row out_rows[i] of `out`, or to row i when `out_rows` is null. `next_use` is null or
+// one number per id.
 struct GatherRequest {
   const int64_t* ids;
   uint64_t n_ids;
   const uint64_t* next_use;
   uint8_t* out;
   uint64_t row_bytes;
+  const int64_t* out_rows;
 };
 
 // `error` 0: every row is in `out`. Otherwise the reason of the failed row that comes first in `ids`.
