@@ -111,6 +111,10 @@ class Engine(ABC):
         """0, or the errno (ESTALE) when the file was rewritten since it was opened; wrappers ask below."""
         return 0
 
+    def bytes_now(self, file: int) -> int:
+        """Size of the file now: whether a short read is to be continued or the file was cut there."""
+        return self.files[file].bytes
+
     @abstractmethod
     def info(self) -> EngineInfo:
         """Which path really runs."""

@@ -111,6 +111,12 @@ class FaultEngine(PythonEngine):
         with self._counting:
             return [FaultCount(*pair) for pair in zip(self._seen, self._injected, strict=True)]
 
+    def check_file(self, file: int) -> int:
+        return self._inner.check_file(file)
+
+    def bytes_now(self, file: int) -> int:
+        return self._inner.bytes_now(file)
+
     def info(self) -> EngineInfo:
         inner = self._inner.info()
         features = {"rules": len(self._rules), "reorder_window": 0}

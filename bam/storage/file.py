@@ -56,9 +56,12 @@ class FileEngine(PythonEngine):
         return EngineInfo("file", "python", direct=direct, notes=own_notes + self._notes)
 
     def check_file(self, file: int) -> int:
-        """0, or the errno (ESTALE) when the file was rewritten after it was opened."""
         with self._in_use():
             return self._open[file].check()
+
+    def bytes_now(self, file: int) -> int:
+        with self._in_use():
+            return self._open[file].bytes_now()
 
     def _read_span(self, span: ReadSpan, buffer: ByteArray) -> int:
         if span.file >= len(self._open):

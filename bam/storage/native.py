@@ -84,11 +84,9 @@ class NativeEngine(Engine):
         return [int(result) for result in results]
 
     def check_file(self, file: int) -> int:
-        """0, or the errno (ESTALE) when the file was rewritten after it was opened."""
         return int(_declared("bam_engine_check_file")(self.handle, file))
 
     def bytes_now(self, file: int) -> int:
-        """Size of the file now."""
         return int(_declared("bam_engine_bytes_now")(self.handle, file))
 
     def info(self) -> EngineInfo:

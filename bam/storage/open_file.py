@@ -42,6 +42,11 @@ class OpenFile:
         cut = stat.S_ISREG(status.st_mode) and status.st_size < self.info.bytes
         return 0 if cut or status.st_mtime_ns == self.modified_ns else errno.ESTALE
 
+    def bytes_now(self) -> int:
+        """Size of the file now."""
+        status = os.fstat(self.descriptor)
+        return _size(self.descriptor, status)
+
 
 def open_file(path: str, *, direct: bool) -> OpenFile:
     """Open `path` read-only; never waits for the other end of a FIFO.
@@ -68,10 +73,15 @@ def _examine(path: str, descriptor: int, direct: bool) -> OpenFile:
         raise SourceError(path, _WANTED, _kind_name(status.st_mode), _kind_errno(status.st_mode))
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_NONBLOCK
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
-    n_bytes = status.st_size if stat.S_ISREG(status.st_mode) else os.lseek(descriptor, 0, os.SEEK_END)
+    n_bytes = _size(descriptor, status)
     alignment, note = _make_direct(descriptor, n_bytes, flags) if direct else (0, "")
     info = FileInfo(path, n_bytes, max(1, alignment), max(1, alignment), direct=alignment > 0)
     return OpenFile(descriptor, info, status.st_mtime_ns, note)
+
+
+def _size(descriptor: int, status: os.stat_result) -> int:
+    """Size of a regular file or block device, whose `st_size` is 0."""
+    return status.st_size if stat.S_ISREG(status.st_mode) else os.lseek(descriptor, 0, os.SEEK_END)
 
 
 def _make_direct(descriptor: int, n_bytes: int, flags: int) -> tuple[int, str]:
