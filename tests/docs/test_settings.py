@@ -13,11 +13,23 @@ from typing import Any
 import pytest
 
 import bam
-from bam.config import StoreConfig
-from bam.storage.open import open_engine
+from bam import storage
+from bam.cache.open import open_cache
+from bam.config import EngineKind, PolicyKind, ReaderKind, StoreConfig
+from bam.storage.controller import SoftwareController
+from bam.storage.queue_server import ControllerSettings
 from bam.storage.uring import DISABLE_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
+WRAPPER_SETTINGS = [
+    "FaultRule",
+    "LatencyEngine",
+    "LognormalLatency",
+    "NativeFaultEngine",
+    "PercentileLatency",
+    "SsdModel",
+    "StripedEngine",
+]
 PAGE = (REPOSITORY / "docs" / "settings.md").read_text()
 
 
@@ -31,34 +43,40 @@ def documented(section: str) -> dict[str, str]:
 
 def as_text(default: object) -> str:
     """As the page writes it."""
+    if default in (dataclasses.MISSING, inspect.Parameter.empty):
+        return "required"
     if isinstance(default, Enum):
         default = default.value
+    if isinstance(default, ControllerSettings):
+        return "ControllerSettings()" if default == ControllerSettings() else repr(default)
     return f'"{default}"' if isinstance(default, str) else repr(default)
 
 
-def keyword_defaults(function: Callable[..., Any]) -> dict[str, str]:
-    parameters = inspect.signature(function).parameters.values()
+def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
+    """Fields of a dataclass, keyword-only parameters of anything else."""
+    if dataclasses.is_dataclass(documented_object):
+        return {field.name: as_text(field.default) for field in dataclasses.fields(documented_object)}
     return {
         parameter.name: as_text(parameter.default)
-        for parameter in parameters
+        for parameter in inspect.signature(documented_object).parameters.values()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
 
 
-def field_defaults(config: type[Any]) -> dict[str, str]:
-    return {field.name: as_text(field.default) for field in dataclasses.fields(config)}
-
-
 @pytest.mark.parametrize(
-    ("section", "settings"),
+    ("section", "documented_object"),
     [
-        ("bam.open_array", keyword_defaults(bam.open_array)),
-        ("bam.config.StoreConfig", field_defaults(StoreConfig)),
-        ("bam.storage.open_engine", keyword_defaults(open_engine)),
+        ("bam.open_array", bam.open_array),
+        ("bam.config.StoreConfig", StoreConfig),
+        ("bam.storage.open_engine", storage.open_engine),
+        ("bam.cache.open.open_cache", open_cache),
+        ("bam.storage.SoftwareController", SoftwareController),
+        ("bam.storage.queue_server.ControllerSettings", ControllerSettings),
+        *[(f"bam.storage.{name}", getattr(storage, name)) for name in WRAPPER_SETTINGS],
     ],
 )
-def test_the_page_lists_what_the_code_has(section: str, settings: dict[str, str]) -> None:
-    assert documented(section) == settings
+def test_the_page_lists_what_the_code_has(section: str, documented_object: Callable[..., Any]) -> None:
+    assert documented(section) == settings_of(documented_object)
 
 
 def test_environment_variables() -> None:
@@ -80,7 +98,7 @@ def test_build_options() -> None:
 
 def test_every_policy_and_engine_is_named() -> None:
     page = documented_text("bam.open_array")
-    for kind in (bam.config.EngineKind, bam.config.PolicyKind, bam.config.ReaderKind):
+    for kind in (EngineKind, PolicyKind, ReaderKind):
         for member in kind:
             assert f"`{member.value}`" in page
 
