@@ -97,4 +97,6 @@ def open_array(
         seed=seed,
     )
     settings = OpenSettings(config, parse_kind("reader", reader, ReaderKind), wrap)
-    return VirtualArray(as_source(source, dtype, shape).describe(), settings)
+    array = VirtualArray(as_source(source, dtype, shape).describe(), settings)
+    array.info()  # opens it: what cannot be opened is known here, not at the first row
+    return array

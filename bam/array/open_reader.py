@@ -10,7 +10,7 @@ from bam.array.description import ArrayDescription
 from bam.array.reader import RowReader
 from bam.array.reference_reader import ReferenceReader
 from bam.array.shared_reader import OpenReader
-from bam.cache.geometry import MAX_PAGE_ID
+from bam.cache.geometry import MAX_PAGE_ID, MAX_WAYS
 from bam.cache.open import CacheKind, open_cache
 from bam.cache.page_cache import PageCache
 from bam.config import EngineKind, ReaderKind, StoreConfig
@@ -53,7 +53,8 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
     NativeLibraryMissing, EngineUnavailable, ConfigError
     """
     config = settings.config
-    if description.layout.logical_bytes // config.page_bytes > MAX_PAGE_ID:
+    n_pages = -(-description.layout.logical_bytes // config.page_bytes)
+    if n_pages > MAX_PAGE_ID:
         raise ConfigError("page_bytes", config.page_bytes, f"pages so large that {MAX_PAGE_ID} are enough")
     engine = _open_engine(description, settings)
     try:
@@ -62,7 +63,8 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
         native, notes = _choose_reader(engine, settings.reader)
         cache = open_cache(
             CacheKind.HOST if native else CacheKind.REFERENCE,
-            n_lines=config.cache_lines,
+            # With twice as many lines as pages no set overflows; more would only take memory.
+            n_lines=min(config.cache_lines, 2 * n_pages + MAX_WAYS),
             page_bytes=config.page_bytes,
             policy=config.policy,
             seed=config.seed,

@@ -43,7 +43,7 @@ class SharedReader:
     Parameters
     ----------
     open_reader : callable
-        Opens it; called at once, and in a forked child at the first use there.
+        Opens it; called at the first use, and in a forked child at the first use there.
     close_timeout_s : float
         Longest time :meth:`close` waits for calls under way.
     """
@@ -52,11 +52,11 @@ class SharedReader:
         self._open_reader = open_reader
         self._close_timeout_s = close_timeout_s
         self._closed = False
-        self._start_anew(open_reader())
+        self._start_anew()
         _living.add(self)
 
-    def _start_anew(self, opened: OpenReader | None) -> None:
-        self._opened = opened
+    def _start_anew(self) -> None:
+        self._opened: OpenReader | None = None
         self._users = 0
         self._changed = threading.Condition()
 
@@ -110,7 +110,7 @@ class SharedReader:
         """In a forked child: forget what was opened without touching it; a thread may have been in it."""
         if self._opened is not None:
             _of_parents.append(self._opened)
-        self._start_anew(None)
+        self._start_anew()
 
 
 _living: weakref.WeakSet[SharedReader] = weakref.WeakSet()

@@ -27,7 +27,7 @@ _ITERATION_BYTES = 2**20
 
 
 class VirtualArray:
-    """An array whose rows are read when they are asked for. Made by :func:`bam.open_array`.
+    """An array whose rows are read when they are asked for. Made and opened by :func:`bam.open_array`.
 
     Rows are selected as from a numpy array: ``a[i]``, ``a[i:j:k]``, ``a[ids]``, ``a[mask]``, and
     ``a[ids, ...]`` with anything numpy takes for the other dimensions. Results are new numpy arrays, owned by
