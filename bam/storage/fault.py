@@ -97,7 +97,7 @@ class FaultEngine(PythonEngine):
     inner : Engine
         Stays open when this one closes.
     rules : sequence of FaultRule
-        The first ERROR that fires wins; the shortest SHORT_READ wins; delays add up.
+        Of those that fire, the first ERROR, the shortest SHORT_READ and the last CORRUPT win; delays add up.
     """
 
     def __init__(self, inner: Engine, rules: Sequence[FaultRule]) -> None:
@@ -132,7 +132,7 @@ class FaultEngine(PythonEngine):
         if result > longest:
             buffer[longest:] = 0xA5  # bytes past a short read are undefined, so they are made wrong
             result = longest
-        for found in fired[FaultKind.CORRUPT] if result > 0 else []:
+        for found in fired[FaultKind.CORRUPT][-1:] if result > 0 else []:
             key = _draw(found.rule.seed, found.injection)
             for i in range(found.rule.n_bytes):
                 buffer[_draw(key, i) % result] ^= 0xFF

@@ -13,6 +13,7 @@
 #include "engine_registry.h"
 #include "file_table.h"
 #include "fork_guard.h"
+#include "locked_memory.h"
 #include "uring_ring.h"
 
 namespace bam {
@@ -68,6 +69,7 @@ class UringChannel final : public Channel {
   Ring ring_;
   ForkGuard fork_;
   std::vector<iovec> buffers_;
+  size_t locked_bytes_ = 0;
   std::vector<ReadCompletion> failed_;  // never reached the kernel
 };
 
@@ -90,11 +92,16 @@ UringChannel::~UringChannel() {
   }
   ReadCompletion dropped[64];
   while (in_flight_ > 0) poll(dropped, 64, 100'000);
+  give_back_locked(locked_bytes_);
 }
 
 // Several calls register several ranges; only between reads, because the kernel takes them all at once.
 bool UringChannel::register_buffer(void* base, size_t bytes) {
   if (!features_.fixed_buffers || in_flight_ > 0 || bytes == 0) return false;
+  if (!take_locked(bytes)) {
+    engine_->note_refused_buffer(ENOMEM);
+    return false;
+  }
   std::vector<iovec> wanted = buffers_;
   for (size_t done = 0; done < bytes; done += kMaxBufferBytes)
     wanted.push_back({static_cast<char*>(base) + done, bytes - done < kMaxBufferBytes ? bytes - done : kMaxBufferBytes});
@@ -102,8 +109,10 @@ bool UringChannel::register_buffer(void* base, size_t bytes) {
   int error = ring_.register_resource(IORING_REGISTER_BUFFERS, wanted.data(), static_cast<unsigned>(wanted.size()));
   if (error == 0) {
     buffers_ = std::move(wanted);
+    locked_bytes_ += bytes;
     return true;
   }
+  give_back_locked(bytes);
   engine_->note_refused_buffer(error);
   bool kept = !buffers_.empty() && ring_.register_resource(IORING_REGISTER_BUFFERS, buffers_.data(),
                                                            static_cast<unsigned>(buffers_.size())) == 0;
