@@ -11,6 +11,7 @@ from bam.array.sources import (
     StripedSource,
 )
 from bam.array.virtual import VirtualArray
+from bam.cache.shared import SharedCache
 from bam.errors import (
     BamError,
     ClosedError,
@@ -47,6 +48,7 @@ __all__ = [
     "ReaderStats",
     "RowIndexTypeError",
     "RowOutOfRange",
+    "SharedCache",
     "Source",
     "SourceError",
     "StorageError",

@@ -165,21 +165,12 @@ class NativeReader(RowReader):
     def note_next_use(
         self, ids: npt.NDArray[np.int64], row_bytes: int, next_use: npt.NDArray[np.uint64]
     ) -> None:
-        """Tell the look-ahead policy when cached rows are needed again; what it knows already stays if sooner.
-
-        Parameters
-        ----------
-        ids : int64, shape (n,)
-            C-contiguous; every id in ``[0, n_rows)``.
-        next_use : uint64, shape (n,)
-        """
         if self._handle is None:
             raise ClosedError("reader")
         note = function("bam_store_note_uses", None, [c_void_p, c_void_p, c_void_p, c_uint64, c_uint64])
         note(self._handle, ids.ctypes.data, next_use.ctypes.data, len(ids), row_bytes)
 
     def forget_next_uses(self, horizon: int, instead: int) -> None:
-        """In the whole cache, uses foreseen before `horizon` become `instead`: the look-ahead has ended."""
         if self._handle is None:
             raise ClosedError("reader")
         function("bam_store_forget_uses", None, [c_void_p, c_uint64, c_uint64])(

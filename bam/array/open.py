@@ -10,6 +10,7 @@ import numpy.typing as npt
 from bam.array.open_reader import OpenSettings
 from bam.array.sources import PathLike, Source, as_source
 from bam.array.virtual import VirtualArray
+from bam.cache.shared import SharedCache
 from bam.config import (
     EngineKind,
     PolicyKind,
@@ -19,6 +20,7 @@ from bam.config import (
     parse_cache_lines,
     parse_kind,
 )
+from bam.errors import ConfigError
 from bam.storage.engine import Engine
 
 
@@ -28,7 +30,7 @@ def open_array(
     dtype: npt.DTypeLike | None = None,
     shape: Sequence[int] | None = None,
     engine: EngineKind | str = EngineKind.AUTO,
-    cache: int | str = "64MiB",
+    cache: int | str | SharedCache = "64MiB",
     policy: PolicyKind | str = PolicyKind.CLOCK,
     page_bytes: int | str = 4096,
     queue_depth: int = 256,
@@ -49,8 +51,9 @@ def open_array(
         Of files without header. The first length may be -1: as many rows as there are.
     engine : str
         ``auto``, ``uring``, ``file`` or ``memory``.
-    cache : int or str
-        Size of the page cache: bytes, ``"64MiB"``, or ``"16 lines"``; at least one page.
+    cache : int, str or SharedCache
+        Size of the page cache: bytes, ``"64MiB"``, or ``"16 lines"``; at least one page. Or a cache that is
+        shared with other arrays; then `policy` and `seed` are its, and `page_bytes` must be.
     policy : str
         ``clock``, ``sieve``, ``random`` or ``look_ahead``.
     page_bytes : int or str
@@ -67,7 +70,8 @@ def open_array(
         ``native``, ``reference``, or ``auto``: native where the library was built and the engine is in C++,
         else reference, which is logged and noted in :meth:`VirtualArray.info`.
     wrap : callable, optional
-        Takes the engine and returns the one to read through (a fault, latency or monitored one).
+        Takes the engine and returns the one to read through (a fault, latency or monitored one); the array
+        closes both.
 
     Returns
     -------
@@ -84,11 +88,14 @@ def open_array(
         The engine or reader asked for cannot run here; says why and what to do.
     """
     size = parse_bytes(page_bytes, "page_bytes")
+    shared = cache if isinstance(cache, SharedCache) else None
+    if shared is not None and shared.page_bytes != size:
+        raise ConfigError("page_bytes", size, f"{shared.page_bytes}, as in the shared cache")
     # First with its own check, because a cache is sized in pages.
     StoreConfig(page_bytes=size, merge_bytes=max(size, 65536))
     config = StoreConfig(
         page_bytes=size,
-        cache_lines=parse_cache_lines(cache, size),
+        cache_lines=cache.n_lines if isinstance(cache, SharedCache) else parse_cache_lines(cache, size),
         policy=parse_kind("policy", policy, PolicyKind),
         engine=parse_kind("engine", engine, EngineKind),
         queue_depth=queue_depth,
@@ -96,7 +103,7 @@ def open_array(
         timeout_s=timeout_s,
         seed=seed,
     )
-    settings = OpenSettings(config, parse_kind("reader", reader, ReaderKind), wrap)
+    settings = OpenSettings(config, parse_kind("reader", reader, ReaderKind), wrap, shared)
     array = VirtualArray(as_source(source, dtype, shape).describe(), settings)
     array.info()  # opens it: what cannot be opened is known here, not at the first row
     return array

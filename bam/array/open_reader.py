@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bam.array.description import ArrayDescription
@@ -12,7 +13,7 @@ from bam.array.reference_reader import ReferenceReader
 from bam.array.shared_reader import OpenReader
 from bam.cache.geometry import MAX_PAGE_ID, MAX_WAYS
 from bam.cache.open import CacheKind, open_cache
-from bam.cache.page_cache import PageCache
+from bam.cache.shared import CacheLease, SharedCache
 from bam.config import EngineKind, ReaderKind, StoreConfig
 from bam.errors import ConfigError, NativeLibraryMissing
 from bam.native import available
@@ -34,13 +35,16 @@ class OpenSettings:
     config : StoreConfig
     reader : ReaderKind
     wrap : callable, optional
-        Takes the engine and returns the one to read through, which owns it. Must be picklable if the array is
-        to be sent to other processes.
+        Takes the engine and returns the one to read through; the array closes both. Must be picklable if the
+        array is to be sent to other processes.
+    shared_cache : SharedCache, optional
+        Read through it and not through a cache of the array's own.
     """
 
     config: StoreConfig
     reader: ReaderKind = ReaderKind.AUTO
     wrap: Callable[[Engine], Engine] | None = None
+    shared_cache: SharedCache | None = None
 
 
 def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenReader:
@@ -56,56 +60,55 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
     n_pages = -(-description.layout.logical_bytes // config.page_bytes)
     if n_pages > MAX_PAGE_ID:
         raise ConfigError("page_bytes", config.page_bytes, f"pages so large that {MAX_PAGE_ID} are enough")
-    engine = _open_engine(description, settings)
-    try:
+    with ExitStack() as opened:  # closed again if anything below fails
+        files_engine = _open_engine(description, config.engine)
+        opened.callback(files_engine.close)
+        engine = files_engine if settings.wrap is None else settings.wrap(files_engine)
+        opened.callback(engine.close)
         # After the opening: so the files that are open are the ones described.
         description.check_files()
         native, notes = _choose_reader(engine, settings.reader)
-        cache = open_cache(
-            CacheKind.HOST if native else CacheKind.REFERENCE,
-            # With twice as many lines as pages no set overflows; more would only take memory.
-            n_lines=min(config.cache_lines, 2 * n_pages + MAX_WAYS),
-            page_bytes=config.page_bytes,
-            policy=config.policy,
-            seed=config.seed,
+        lease = _lease_cache(settings, n_pages, CacheKind.HOST if native else CacheKind.REFERENCE)
+        owns_cache = settings.shared_cache is None
+        if owns_cache:
+            opened.callback(lease.cache.close)
+        reader = _make_reader(native, description, engine, lease, config)
+        opened.callback(reader.close)
+        info = ArrayInfo(
+            reader="native" if native else "reference",
+            cache="host" if native else "reference",
+            policy=lease.cache.policy.value,
+            page_bytes=lease.cache.page_bytes,
+            cache_lines=lease.cache.n_lines,
+            engine=engine.info(),
+            notes=notes,
         )
-    except BaseException:
-        engine.close()
-        raise
-    try:
-        reader = _make_reader(native, description, engine, cache, config)
-    except BaseException:
-        cache.close()
-        engine.close()
-        raise
-    info = ArrayInfo(
-        reader="native" if native else "reference",
-        cache="host" if native else "reference",
-        policy=config.policy.value,
-        page_bytes=cache.page_bytes,
-        cache_lines=cache.n_lines,
-        engine=engine.info(),
-        notes=notes,
+        opened.pop_all()
+    return OpenReader(reader, lease.cache, engine, files_engine, info, owns_cache)
+
+
+def _lease_cache(settings: OpenSettings, n_pages: int, kind: CacheKind) -> CacheLease:
+    """The array's part of a shared cache, or a cache of its own."""
+    config = settings.config
+    if settings.shared_cache is not None:
+        return settings.shared_cache.lease(n_pages, kind)
+    cache = open_cache(
+        kind,
+        # With twice as many lines as pages no set overflows; more would only take memory.
+        n_lines=min(config.cache_lines, 2 * n_pages + MAX_WAYS),
+        page_bytes=config.page_bytes,
+        policy=config.policy,
+        seed=config.seed,
     )
-    return OpenReader(reader, cache, engine, info)
+    return CacheLease(cache, 0)
 
 
-def _open_engine(description: ArrayDescription, settings: OpenSettings) -> Engine:
-    kind = settings.config.engine
-    engine: Engine
+def _open_engine(description: ArrayDescription, kind: EngineKind) -> Engine:
     if description.files:
-        engine = open_engine(kind, [file.path for file in description.files])
-    elif kind not in (EngineKind.AUTO, EngineKind.MEMORY):
+        return open_engine(kind, [file.path for file in description.files])
+    if kind not in (EngineKind.AUTO, EngineKind.MEMORY):
         raise ConfigError("engine", kind.value, "'auto' or 'memory' for an array in memory")
-    else:
-        engine = (NativeMemoryEngine if available() else MemoryEngine)(description.memory)
-    if settings.wrap is None:
-        return engine
-    try:
-        return settings.wrap(engine)
-    except BaseException:
-        engine.close()
-        raise
+    return NativeMemoryEngine(description.memory) if available() else MemoryEngine(description.memory)
 
 
 def _choose_reader(engine: Engine, kind: ReaderKind) -> tuple[bool, tuple[str, ...]]:
@@ -125,14 +128,14 @@ def _choose_reader(engine: Engine, kind: ReaderKind) -> tuple[bool, tuple[str, .
 
 
 def _make_reader(
-    native: bool, description: ArrayDescription, engine: Engine, cache: PageCache, config: StoreConfig
+    native: bool, description: ArrayDescription, engine: Engine, lease: CacheLease, config: StoreConfig
 ) -> RowReader:
     if not native:
-        return ReferenceReader(description.layout, engine, cache, config)
+        return ReferenceReader(description.layout, engine, lease.cache, config, lease.first_page_id)
     # Imported here: without the library there is nothing to import it for.
     from bam.array.native_reader import NativeReader
     from bam.cache.host import HostCache
 
     assert isinstance(engine, NativeEngine)
-    assert isinstance(cache, HostCache)
-    return NativeReader(description.layout, engine, cache, config)
+    assert isinstance(lease.cache, HostCache)
+    return NativeReader(description.layout, engine, lease.cache, config, lease.first_page_id)

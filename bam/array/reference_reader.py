@@ -64,11 +64,12 @@ class ReferenceReader(RowReader):
         ids: npt.NDArray[np.int64],
         out: npt.NDArray[np.uint8],
         next_use: npt.NDArray[np.uint64] | None = None,
+        out_rows: npt.NDArray[np.int64] | None = None,
     ) -> None:
         ranges = self._ranges
         if ranges is None:
             raise ClosedError("reader")
-        n_ids, row_bytes = out.shape
+        n_ids, row_bytes = len(ids), out.shape[1]
         if n_ids == 0 or row_bytes == 0:
             return
         n_rows = self._layout.logical_bytes // row_bytes
@@ -79,12 +80,29 @@ class ReferenceReader(RowReader):
         call.counts.update(gathers=1, rows=n_ids, bytes_useful=n_ids * row_bytes)
         uses = [NEVER] * n_ids if next_use is None else next_use.tolist()
         try:
-            for row_id, row, use in zip(ids.tolist(), out, uses, strict=True):
-                call.copy_row(row_id, row, use)
+            places = range(n_ids) if out_rows is None else out_rows.tolist()
+            for row_id, place, use in zip(ids.tolist(), places, uses, strict=True):
+                call.copy_row(row_id, out[place], use)
         finally:
             with self._lock:
                 self._counts.update(call.counts)
                 self._counts.update(vars(call.read))
+
+    def note_next_use(
+        self, ids: npt.NDArray[np.int64], row_bytes: int, next_use: npt.NDArray[np.uint64]
+    ) -> None:
+        if self._ranges is None:
+            raise ClosedError("reader")
+        page_bytes = self._cache.page_bytes
+        for row_id, use in zip(ids.tolist(), next_use.tolist(), strict=True):
+            begin = row_id * row_bytes
+            for page_id in range(begin // page_bytes, (begin + row_bytes - 1) // page_bytes + 1):
+                self._cache.note_use(self._first_page_id + page_id, use)
+
+    def forget_next_uses(self, horizon: int, instead: int) -> None:
+        if self._ranges is None:
+            raise ClosedError("reader")
+        self._cache.forget_uses(horizon, instead)
 
     def stats(self) -> ReaderStats:
         if self._ranges is None:

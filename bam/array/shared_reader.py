@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from bam.array.reader import RowReader
@@ -19,22 +19,36 @@ from bam.storage.engine import Engine
 
 @dataclass(frozen=True)
 class OpenReader:
-    """A reader and what it reads through, opened together and closed together."""
+    """A reader and what it reads through, opened together and closed together.
+
+    Attributes
+    ----------
+    reader : RowReader
+    cache : PageCache
+    engine : Engine
+        Which `reader` uses.
+    files_engine : Engine
+        The same, or what it wraps: wrappers do not close what they wrap.
+    info : ArrayInfo
+    owns_cache : bool
+        Whether no other array reads through the cache.
+    """
 
     reader: RowReader
     cache: PageCache
     engine: Engine
+    files_engine: Engine
     info: ArrayInfo
+    owns_cache: bool = True
 
     def close(self) -> None:
-        """Close all three, the reader first."""
-        try:
-            self.reader.close()
-        finally:
-            try:
-                self.cache.close()
-            finally:
-                self.engine.close()
+        """Close all of them, users before what they use."""
+        with ExitStack() as closing:
+            closing.callback(self.files_engine.close)
+            closing.callback(self.engine.close)
+            if self.owns_cache:
+                closing.callback(self.cache.close)
+            closing.callback(self.reader.close)
 
 
 class SharedReader:

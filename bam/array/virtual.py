@@ -129,6 +129,61 @@ class VirtualArray:
         self._read(row_ids.reshape(-1), rows, uses)
         return rows if out is None else out
 
+    def gather_rows(
+        self,
+        ids: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+        *,
+        out_rows: npt.NDArray[np.int64] | None = None,
+        next_use: npt.NDArray[np.uint64] | None = None,
+    ) -> None:
+        """Copy the bytes of rows to chosen rows of a larger output: what loaders build tensors with.
+
+        Parameters
+        ----------
+        ids : int64, shape (n,)
+            C-contiguous, not negative.
+        out : uint8, shape (m, row_bytes)
+            C-contiguous and writable. Bytes are in this machine's order.
+        out_rows : int64, shape (n,), optional
+            Row of `out` for each id, all different, each in ``[0, m)``; default: 0, 1, 2 ...
+        next_use : uint64, shape (n,), optional
+            As in :meth:`gather`.
+        """
+        if out.ndim != 2 or out.shape[1] != self.row_bytes or out.dtype != np.uint8:
+            raise ConfigError(
+                "out", f"{out.dtype} of shape {out.shape}", f"uint8 with {self.row_bytes} columns"
+            )
+        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= len(self)):
+            as_row_ids(np.where(ids < 0, len(self), ids), len(self))
+        rows = np.arange(len(ids)) if out_rows is None else out_rows
+        if len(rows) != len(ids) or (len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(out))):
+            raise ConfigError("out_rows", rows.shape, f"{len(ids)} rows of an output with {len(out)}")
+        with self._shared.use() as opened:
+            if self.row_bytes and len(ids):
+                opened.reader.gather(ids, out, next_use, out_rows)
+        if self._description.stored_dtype != self._dtype:
+            swapped = np.ascontiguousarray(out[rows]).view(self._description.stored_dtype)
+            out[rows] = swapped.astype(self._dtype).view(np.uint8).reshape(len(rows), -1)
+
+    def note_next_use(self, ids: npt.NDArray[np.int64], next_use: npt.NDArray[np.uint64]) -> None:
+        """Tell policy `look_ahead` when rows that are cached now are needed again; a sooner use stays.
+
+        Parameters
+        ----------
+        ids : int64, shape (n,)
+            C-contiguous, each in ``[0, len(self))``.
+        next_use : uint64, shape (n,)
+        """
+        with self._shared.use() as opened:
+            if self.row_bytes and len(ids):
+                opened.reader.note_next_use(ids, self.row_bytes, next_use)
+
+    def forget_next_uses(self, horizon: int, instead: int) -> None:
+        """End a look-ahead: uses foreseen before `horizon` become `instead`, in the whole cache."""
+        with self._shared.use() as opened:
+            opened.reader.forget_next_uses(horizon, instead)
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All rows, read now."""
         if copy is False:

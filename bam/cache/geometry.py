@@ -72,7 +72,7 @@ def mix64(value: int) -> int:
 
 def set_of(page_id: int, n_sets: int) -> int:
     """The only set the page can be in."""
-    return mix64(page_id + _GOLDEN_RATIO & _MASK) % n_sets
+    return mix64(page_id + _GOLDEN_RATIO & _MASK) * n_sets >> 64
 
 
 def sets_of(page_ids: npt.NDArray[np.integer], n_sets: int) -> npt.NDArray[np.int64]:
@@ -91,5 +91,5 @@ def sets_of(page_ids: npt.NDArray[np.integer], n_sets: int) -> npt.NDArray[np.in
     value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     value ^= value >> np.uint64(31)
-    set_ids: npt.NDArray[np.int64] = (value % np.uint64(n_sets)).astype(np.int64)
-    return set_ids
+    # the product has 128 bits, which NumPy does not have
+    return np.fromiter((hash_ * n_sets >> 64 for hash_ in value.tolist()), np.int64, len(value))

@@ -55,6 +55,8 @@ class _Native:
     publish: Callable[..., int]
     fail: Callable[..., int]
     unpin: Callable[..., int]
+    note_use: Callable[..., None]
+    forget_uses: Callable[..., None]
     word: Callable[..., int]
     failure: Callable[..., int]
 
@@ -72,6 +74,8 @@ def _native() -> _Native:
         publish=function("bam_cache_publish", c_int, line),
         fail=function("bam_cache_fail", c_int, [*line, c_uint64]),
         unpin=function("bam_cache_unpin", c_int, line),
+        note_use=function("bam_cache_note_use", None, [c_void_p, c_uint64, c_uint64]),
+        forget_uses=function("bam_cache_forget_uses", None, [c_void_p, c_uint64, c_uint64]),
         word=function("bam_cache_word", c_uint64, line),
         failure=function("bam_cache_failure", c_uint64, line),
     )
@@ -195,6 +199,12 @@ class HostCache(PageCache):
         owner = self._open()
         if self._calls.unpin(owner.handle, self._checked(line_id)) != 0:
             raise ConfigError("line_id", line_id, "a line on which a pin is held")
+
+    def note_use(self, page_id: int, next_use: int) -> None:
+        self._calls.note_use(self._open().handle, page_id, next_use)
+
+    def forget_uses(self, horizon: int, instead: int) -> None:
+        self._calls.forget_uses(self._open().handle, horizon, instead)
 
     def state(self, line_id: int) -> LineState:
         return _LINE_STATES[self._word(line_id) & 3]

@@ -79,6 +79,14 @@ class PageCache(ABC):
         """Drop one pin."""
 
     @abstractmethod
+    def note_use(self, page_id: int, next_use: int) -> None:
+        """Tell the look-ahead policy when a cached page is needed again; a sooner use it knows of stays."""
+
+    @abstractmethod
+    def forget_uses(self, horizon: int, instead: int) -> None:
+        """End a look-ahead: uses foreseen before `horizon` become `instead`."""
+
+    @abstractmethod
     def state(self, line_id: int) -> LineState:
         """State of a line; with a pin held it moves only from READING to VALID or FAILED."""
 

@@ -90,6 +90,24 @@ class ReferenceCache(PageCache):
                 raise ConfigError("line_id", line_id, "a line on which a pin is held")
             line.pins -= 1
 
+    def note_use(self, page_id: int, next_use: int) -> None:
+        self._check_open()
+        if self.policy is not PolicyKind.LOOK_AHEAD:
+            return
+        with self._lock:
+            for line in self.sets[set_of(page_id, self.n_sets)].lines:
+                if line.state is LineState.VALID and line.page_id == page_id:
+                    line.meta = min(line.meta, next_use)
+
+    def forget_uses(self, horizon: int, instead: int) -> None:
+        self._check_open()
+        if self.policy is not PolicyKind.LOOK_AHEAD:
+            return
+        with self._lock:
+            for line in (line for cache_set in self.sets for line in cache_set.lines):
+                if line.state is LineState.VALID and line.meta < horizon:
+                    line.meta = instead
+
     def state(self, line_id: int) -> LineState:
         return self._line(line_id).state
 

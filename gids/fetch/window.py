@@ -66,8 +66,8 @@ class WindowEntry:
 class Window:
     """Mini-batches that are sampled but not yet read, in the order of reading. Used by one thread.
 
-    A row's next use is the number of the nearest later mini-batch in the window that reads it; beyond the window
-    it is what `beyond` estimates, at least :data:`HORIZON`.
+    A row's next use is the number of the nearest later mini-batch in the window that reads it; beyond the
+    window it is what `beyond` estimates, at least :data:`HORIZON`.
     """
 
     def __init__(self) -> None:

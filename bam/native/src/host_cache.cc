@@ -76,6 +76,14 @@ int bam_cache_unpin(void* handle, uint64_t line_id) {
   return 0;
 }
 
+void bam_cache_note_use(void* handle, uint64_t page_id, uint64_t next_use) {
+  bam::note_use<bam::HostPlatform>(cache_of(handle).state, page_id, next_use);
+}
+
+void bam_cache_forget_uses(void* handle, uint64_t horizon, uint64_t instead) {
+  bam::forget_uses<bam::HostPlatform>(cache_of(handle).state, horizon, instead);
+}
+
 uint64_t bam_cache_word(void* handle, uint64_t line_id) { return word_of(handle, line_id); }
 
 uint64_t bam_cache_failure(void* handle, uint64_t line_id) { return cache_of(handle).failure(line_id); }

@@ -156,6 +156,7 @@ BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next
 // knows. Takes no pin: the line may change hands meanwhile, which costs a page's place in the order, not its bytes.
 template <class P>
 BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_use) {
+  if (cache.policy != Policy::look_ahead) return;
   uint64_t first = set_of(cache, page_id) * cache.ways;
   for (uint32_t way = 0; way < cache.ways; way++) {
     LineWord word = typename P::template Atomic<LineWord>(cache.lines[first + way]).load(P::relaxed);
@@ -168,8 +169,12 @@ BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_us
 // Ends a look-ahead: every use before `horizon` that was foreseen is forgotten and becomes `instead`.
 template <class P>
 BAM_HD void forget_uses(const CacheState& cache, uint64_t horizon, uint64_t instead) {
-  for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++)
+  if (cache.policy != Policy::look_ahead) return;
+  for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++) {
+    LineState state = state_of(typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed));
+    if (state != LineState::valid) continue;
     if (load_meta<P>(cache.metas[line]) < horizon) store_meta<P>(cache.metas[line], instead);
+  }
 }
 
 // A failed read: the reason (an errno) replaces the policy's word, which a failed line does not need. Under the

@@ -1,0 +1,169 @@
+"""Reads the features of sampled mini-batches in order, looking ahead over those that follow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gids.errors import UnknownNodeType
+from gids.fetch.constant_buffer import ConstantBuffer
+from gids.fetch.counts import FetchCounts, merged
+from gids.fetch.output_pool import OutputPool
+from gids.fetch.table import Bytes, FeatureTable
+from gids.fetch.window import RowIds, Uses, Window, WindowEntry
+from gids.sampling.block import SampledBatch
+
+
+@dataclass(frozen=True, eq=False)
+class Fetched:
+    """Features of one mini-batch.
+
+    Attributes
+    ----------
+    tensors : mapping of str to tensor
+        For every node type that has features: shape (input nodes, *row_shape), on the CPU.
+    counts : mapping of str to FetchCounts
+        What this mini-batch cost, by node type.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    counts: Mapping[str, FetchCounts]
+
+
+class FeatureStore:
+    """Feature tables of all node types with their constant buffers, shared by any number of loaders.
+
+    Parameters
+    ----------
+    tables : mapping of str to FeatureTable
+        Owned by this object.
+    buffers : mapping of str to ConstantBuffer
+    """
+
+    def __init__(
+        self, tables: Mapping[str, FeatureTable], buffers: Mapping[str, ConstantBuffer] | None = None
+    ) -> None:
+        self.tables = dict(tables)
+        self.buffers = dict(buffers or {})
+        self._lock = threading.Lock()
+        self._clock = 0
+
+    def table(self, name: str) -> FeatureTable:
+        """Features of a node type.
+
+        Raises
+        ------
+        UnknownNodeType
+        """
+        if name not in self.tables:
+            raise UnknownNodeType(name, self.tables)
+        return self.tables[name]
+
+    def next_number(self) -> int:
+        """A number for the next mini-batch that is read through this store: higher than all before."""
+        with self._lock:
+            self._clock += 1
+            return self._clock
+
+    def counts(self) -> dict[str, FetchCounts]:
+        """What was counted since the store was opened, by node type; constant rows are not in it."""
+        return {name: table.counts() for name, table in self.tables.items()}
+
+    def describe(self) -> dict[str, Any]:
+        """Which path really runs, by node type."""
+        described = {name: table.describe() for name, table in self.tables.items()}
+        for name, buffer in self.buffers.items():
+            described[name] |= {"constant_rows": buffer.n_rows, "constant_bytes": buffer.nbytes}
+        return described
+
+    def close(self) -> None:
+        """Close all tables; calling it again does nothing."""
+        for table in self.tables.values():
+            table.close()
+
+
+class Fetcher:
+    """Reads mini-batches in the order they were announced. Used by one thread; one for each iteration.
+
+    Parameters
+    ----------
+    store : FeatureStore
+    pool : OutputPool
+        Memory for the tensors.
+    """
+
+    def __init__(self, store: FeatureStore, pool: OutputPool) -> None:
+        self._store, self._pool = store, pool
+        self._window = Window()
+        self._batches: dict[int, SampledBatch] = {}
+
+    def __len__(self) -> int:
+        """Mini-batches announced and not yet read."""
+        return len(self._window)
+
+    def announce(self, batch: SampledBatch) -> None:
+        """The mini-batch will be read after all that were announced before it."""
+        number = self._store.next_number()
+        rows = {name: table.rows_of(batch.nodes[name]) for name, table in self._store.tables.items()}
+        self._window.push(WindowEntry.of(number, rows))
+        self._batches[number] = batch
+        for name, ids in rows.items():
+            self._store.tables[name].foresee(ids, number)
+
+    def fetch(self) -> tuple[SampledBatch, Fetched]:
+        """Read the mini-batch that was announced first."""
+        entry = self._window.pop()
+        batch = self._batches.pop(entry.number)
+        tables = self._store.tables
+        beyond = {name: tables[name].estimates(rows) for name, rows in entry.rows.items()}
+        uses = self._window.next_uses(entry, beyond)
+        tensors, counts = {}, {}
+        for name, rows in entry.rows.items():
+            table = tables[name]
+            tensors[name] = self._pool.empty(len(rows), table.row_shape, table.dtype)
+            counts[name] = self._read(name, rows, _as_bytes(tensors[name], table.row_bytes), uses[name])
+        return batch, Fetched(tensors, counts)
+
+    def _read(self, name: str, rows: RowIds, out: Bytes, uses: Uses) -> FetchCounts:
+        table, buffer = self._store.tables[name], self._store.buffers.get(name)
+        before = table.counts()
+        n_constant = 0
+        if buffer is None or buffer.n_rows == 0:
+            table.read(rows, out, None, uses)
+        else:
+            division = buffer.divide(rows)
+            n_constant = len(division.constant_out)
+            buffer.copy(division.constant_places, out, division.constant_out)
+            if len(division.stored_rows):
+                table.read(division.stored_rows, out, division.stored_out, uses[division.stored_out])
+        return FetchCounts.of(n_constant) + _difference(table.counts(), before)
+
+    def close(self) -> None:
+        """Forget what was announced and not read."""
+        self._batches.clear()
+        if len(self._window):
+            self._window = Window()
+        for table in self._store.tables.values():
+            table.forget()
+
+
+def _as_bytes(tensor: torch.Tensor, row_bytes: int) -> Bytes:
+    flat: npt.NDArray[np.uint8] = tensor.reshape(len(tensor), -1).view(torch.uint8).numpy()
+    return flat.reshape(len(tensor), row_bytes)
+
+
+def _difference(now: FetchCounts, before: FetchCounts) -> FetchCounts:
+    return FetchCounts(*(getattr(now, each) - getattr(before, each) for each in FetchCounts.__annotations__))
+
+
+def add_counts(
+    total: Mapping[str, FetchCounts], fetched: Mapping[str, FetchCounts]
+) -> dict[str, FetchCounts]:
+    """Counters so far and of one more mini-batch, by node type."""
+    return merged(total, fetched)
