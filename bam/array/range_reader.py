@@ -79,9 +79,12 @@ class RangeReader:
                 raise self._failure(run, errno_codes.EIO, page_id)
             reached = max(got, position + max(result, 0))
             stalls = stalls + 1 if reached == got else 0
-            if stalls > MAX_STALLS or (result < 0 and result not in _ASK_AGAIN):
-                # No error and no bytes, over and over: the file ends here.
-                raise self._failure(run, -result if result < 0 else errno_codes.ENODATA, page_id)
+            if result < 0 and (result not in _ASK_AGAIN or stalls > MAX_STALLS):
+                raise self._failure(run, -result, page_id)
+            if stalls and result >= 0 and begin + needed > self.engine.bytes_now(run.file):
+                raise self._failure(run, errno_codes.ENODATA, page_id)
+            if stalls > MAX_STALLS:
+                raise self._failure(run, errno_codes.EIO, page_id)
             if reached < needed:
                 counters.retries += 1
             if result == -errno_codes.EAGAIN:

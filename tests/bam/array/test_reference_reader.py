@@ -100,7 +100,7 @@ def test_interrupted_reads_are_asked_again(code: int) -> None:
     assert reader.stats().retries > 0
 
 
-@pytest.mark.parametrize(("answer", "code"), [(-errno.EINTR, errno.EINTR), (0, errno.ENODATA)])
+@pytest.mark.parametrize(("answer", "code"), [(-errno.EINTR, errno.EINTR), (0, errno.EIO)])
 def test_asking_again_is_bounded(answer: int, code: int) -> None:
     reader = open_scripted(lambda read, span: answer)
     with pytest.raises(StorageError) as caught:
@@ -111,9 +111,16 @@ def test_asking_again_is_bounded(answer: int, code: int) -> None:
 
 
 def test_the_end_of_a_direct_file_in_the_middle_of_a_unit() -> None:
-    reader = open_scripted(lambda read, span: 100, alignment=512)
-    with pytest.raises(TruncatedFileError):
+    class Cut(ScriptedEngine):
+        def bytes_now(self, file: int) -> int:
+            return 1000
+
+    engine = Cut(FILES, lambda read, span: max(0, 1000 - span.offset), alignment=512)
+    reader = ReferenceReader(LAYOUT, engine, ReferenceCache(4, PAGE), CONFIG)
+    with pytest.raises(TruncatedFileError) as caught:
         gather_all(reader)
+    assert caught.value.page_id == (1000 - 128) // PAGE
+    assert reader.stats().reads < 12  # it is not asked again and again
 
 
 def test_more_bytes_than_asked_for() -> None:
