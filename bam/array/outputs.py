@@ -1,4 +1,4 @@
-"""Arrays of the caller that rows are written to: checked, and never copied."""
+"""Arrays of the caller that are used in place: checked, and never copied."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def as_output(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.
     if not array.flags.writeable:
         raise ConfigError("out", "a read-only array", "a writable one")
     return array
+
+
+def check_vector(
+    setting: str, array: npt.NDArray[Any], dtype: npt.DTypeLike, length: int | None = None
+) -> None:
+    """Raise :class:`ConfigError` unless it has one dimension, this dtype and length, and is contiguous."""
+    wanted = (len(array) if length is None else length,)
+    if array.dtype != dtype or array.shape != wanted or not array.flags.c_contiguous:
+        found = f"{array.dtype} of shape {array.shape}, strides {array.strides}"
+        raise ConfigError(setting, found, f"contiguous {np.dtype(dtype)} of shape {wanted}")
 
 
 def _from_dlpack(out: Any) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bam.array.description import ArrayDescription
 from bam.array.open_reader import OpenSettings, open_reader
-from bam.array.outputs import as_output
+from bam.array.outputs import as_output, check_vector
 from bam.array.row_ids import IdArray, as_row_ids, select
 from bam.array.shared_reader import SharedReader
 from bam.errors import ConfigError
@@ -149,19 +149,27 @@ class VirtualArray:
             Row of `out` for each id, all different, each in ``[0, m)``; default: 0, 1, 2 ...
         next_use : uint64, shape (n,), optional
             As in :meth:`gather`.
+
+        Raises
+        ------
+        ConfigError
+            An array of another kind or shape; nothing is converted here.
         """
-        if out.ndim != 2 or out.shape[1] != self.row_bytes or out.dtype != np.uint8:
-            raise ConfigError(
-                "out", f"{out.dtype} of shape {out.shape}", f"uint8 with {self.row_bytes} columns"
-            )
-        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= len(self)):
-            as_row_ids(np.where(ids < 0, len(self), ids), len(self))
+        check_vector("ids", ids, np.int64)
+        as_output(out, (len(out), self.row_bytes), np.dtype(np.uint8))
+        if next_use is not None:
+            check_vector("next_use", next_use, np.uint64, len(ids))
+        if out_rows is not None:
+            check_vector("out_rows", out_rows, np.int64, len(ids))
         rows = np.arange(len(ids)) if out_rows is None else out_rows
-        if len(rows) != len(ids) or (len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(out))):
-            raise ConfigError("out_rows", rows.shape, f"{len(ids)} rows of an output with {len(out)}")
+        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(out)):
+            raise ConfigError(
+                "out_rows", (int(rows.min()), int(rows.max())), f"rows of an output with {len(out)}"
+            )
         with self._shared.use() as opened:
-            if self.row_bytes and len(ids):
-                opened.reader.gather(ids, out, next_use, out_rows)
+            if not self.row_bytes or not len(ids):
+                return
+            opened.reader.gather(ids, out, next_use, out_rows)
         if self._description.stored_dtype != self._dtype:
             swapped = np.ascontiguousarray(out[rows]).view(self._description.stored_dtype)
             out[rows] = swapped.astype(self._dtype).view(np.uint8).reshape(len(rows), -1)
@@ -175,6 +183,8 @@ class VirtualArray:
             C-contiguous, each in ``[0, len(self))``.
         next_use : uint64, shape (n,)
         """
+        check_vector("ids", ids, np.int64)
+        check_vector("next_use", next_use, np.uint64, len(ids))
         with self._shared.use() as opened:
             if self.row_bytes and len(ids):
                 opened.reader.note_next_use(ids, self.row_bytes, next_use)

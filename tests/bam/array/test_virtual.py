@@ -171,6 +171,53 @@ class TestGather:
             array.gather(np.ones(50, bool))
 
 
+class TestGatherRows:
+    """The loaders' way: bytes, to any rows of a larger output, without conversions."""
+
+    IDS = np.array([3, 49, 3, 0])
+
+    @pytest.mark.parametrize("stored", ["<f4", ">f4"])
+    def test_rows_of_a_larger_output(self, reader: str, stored: str) -> None:
+        out = np.full((9, 28), 7, np.uint8)
+        places = np.array([8, 0, 5, 2])
+        with bam.open_array(MATRIX.astype(stored), reader=reader) as array:
+            array.gather_rows(self.IDS, out, out_rows=places, next_use=np.arange(4, dtype=np.uint64))
+            np.testing.assert_array_equal(out[places].view(np.float32), MATRIX[self.IDS])
+            assert (np.delete(out, places, axis=0) == 7).all()
+            array.gather_rows(self.IDS, out[:4])
+            np.testing.assert_array_equal(out[:4].view(np.float32), MATRIX[self.IDS])
+            array.gather_rows(self.IDS[:0], out[:0])
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"ids": np.array([1, 2, 3, 4], np.int32)},
+            {"ids": np.arange(8)[::2]},
+            {"ids": np.zeros((2, 2), np.int64)},
+            {"out": np.zeros((9, 7), np.float32)},
+            {"out": np.zeros((9, 27), np.uint8)},
+            {"out": np.zeros((28, 9), np.uint8).T},
+            {"out_rows": np.array([0, 1, 2, 9])},
+            {"out_rows": np.array([0, 1, -1, 3])},
+            {"out_rows": np.array([0, 1, 2])},
+            {"out_rows": np.array([0, 1, 2, 3], np.int32)},
+            {"next_use": np.arange(4)},
+            {"next_use": np.arange(3, dtype=np.uint64)},
+        ],
+    )
+    def test_what_does_not_fit(self, array: bam.VirtualArray, change: dict[str, Any]) -> None:
+        arguments = {"ids": self.IDS, "out": np.zeros((9, 28), np.uint8), **change}
+        with pytest.raises(bam.ConfigError, match=next(iter(change))):
+            array.gather_rows(**arguments)
+        assert array.stats().gathers == 0
+
+    @pytest.mark.parametrize("wrong", [-1, 50])
+    def test_ids_out_of_range(self, array: bam.VirtualArray, wrong: int) -> None:
+        with pytest.raises(bam.RowOutOfRange) as caught:
+            array.gather_rows(np.array([0, wrong]), np.zeros((2, 28), np.uint8))
+        assert (caught.value.row_id, caught.value.position) == (wrong, 1)
+
+
 @pytest.mark.parametrize("key", [50, -51, [0, 50], np.array([2**64 - 1], np.uint64)])
 def test_out_of_range(array: bam.VirtualArray, key: Any) -> None:
     for select in (array.__getitem__, array.gather):
