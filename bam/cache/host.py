@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bam.cache import forked
-from bam.cache.geometry import MAX_PAGE_ID, MAX_PINS
+from bam.cache.geometry import MAX_PINS
 from bam.cache.page_cache import NEVER, Acquired, ByteArray, LineState, Outcome, PageCache, PolicyKind
-from bam.cache.settings import CacheSettings, check_errno
+from bam.cache.settings import CacheSettings, check_errno, checked_page_id, checked_use
 from bam.errors import ClosedError, ConfigError
 from bam.native import function
 
@@ -175,11 +175,7 @@ class HostCache(PageCache):
 
     def acquire(self, page_id: int, next_use: int = NEVER) -> Acquired:
         owner = self._open()
-        page_id, next_use = operator.index(page_id), operator.index(next_use)
-        if not 0 <= page_id <= MAX_PAGE_ID:
-            raise ConfigError("page_id", page_id, f"a number from 0 to {MAX_PAGE_ID}")
-        if not 0 <= next_use <= NEVER:
-            raise ConfigError("next_use", next_use, f"a number from 0 to {NEVER}")
+        page_id, next_use = checked_page_id(page_id), checked_use("next_use", next_use)
         packed = self._calls.acquire(owner.handle, page_id, next_use)
         outcome = _OUTCOMES[packed & 3]
         return _BYPASS if outcome is Outcome.BYPASS else Acquired(outcome, packed >> 2)
@@ -201,10 +197,13 @@ class HostCache(PageCache):
             raise ConfigError("line_id", line_id, "a line on which a pin is held")
 
     def note_use(self, page_id: int, next_use: int) -> None:
-        self._calls.note_use(self._open().handle, page_id, next_use)
+        owner = self._open()
+        self._calls.note_use(owner.handle, checked_page_id(page_id), checked_use("next_use", next_use))
 
     def forget_uses(self, horizon: int, instead: int) -> None:
-        self._calls.forget_uses(self._open().handle, horizon, instead)
+        owner = self._open()
+        horizon, instead = checked_use("horizon", horizon), checked_use("instead", instead)
+        self._calls.forget_uses(owner.handle, horizon, instead)
 
     def state(self, line_id: int) -> LineState:
         return _LINE_STATES[self._word(line_id) & 3]

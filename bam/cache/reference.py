@@ -6,7 +6,7 @@ import operator
 import threading
 
 from bam.cache import forked
-from bam.cache.geometry import MAX_PAGE_ID, MAX_PINS, set_of
+from bam.cache.geometry import MAX_PINS, set_of
 from bam.cache.memory import page_aligned_zeros
 from bam.cache.page_cache import (
     NEVER,
@@ -18,7 +18,7 @@ from bam.cache.page_cache import (
     PolicyKind,
 )
 from bam.cache.policies import CacheSet, Line, make_policy
-from bam.cache.settings import CacheSettings, check_errno
+from bam.cache.settings import CacheSettings, check_errno, checked_page_id, checked_use
 from bam.errors import ClosedError, ConfigError
 
 _BYPASS = Acquired(Outcome.BYPASS, None)
@@ -61,11 +61,7 @@ class ReferenceCache(PageCache):
 
     def acquire(self, page_id: int, next_use: int = NEVER) -> Acquired:
         self._check_open()
-        page_id, next_use = operator.index(page_id), operator.index(next_use)
-        if not 0 <= page_id <= MAX_PAGE_ID:
-            raise ConfigError("page_id", page_id, f"a number from 0 to {MAX_PAGE_ID}")
-        if not 0 <= next_use <= NEVER:
-            raise ConfigError("next_use", next_use, f"a number from 0 to {NEVER}")
+        page_id, next_use = checked_page_id(page_id), checked_use("next_use", next_use)
         cache_set = self.sets[set_of(page_id, self.n_sets)]
         with self._lock:
             for way, line in enumerate(cache_set.lines):
@@ -92,6 +88,7 @@ class ReferenceCache(PageCache):
 
     def note_use(self, page_id: int, next_use: int) -> None:
         self._check_open()
+        page_id, next_use = checked_page_id(page_id), checked_use("next_use", next_use)
         if self.policy is not PolicyKind.LOOK_AHEAD:
             return
         with self._lock:
@@ -101,6 +98,7 @@ class ReferenceCache(PageCache):
 
     def forget_uses(self, horizon: int, instead: int) -> None:
         self._check_open()
+        horizon, instead = checked_use("horizon", horizon), checked_use("instead", instead)
         if self.policy is not PolicyKind.LOOK_AHEAD:
             return
         with self._lock:

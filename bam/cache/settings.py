@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
-from bam.cache.geometry import Geometry, geometry
-from bam.cache.page_cache import PolicyKind
+from bam.cache.geometry import MAX_PAGE_ID, Geometry, geometry
+from bam.cache.page_cache import NEVER, PolicyKind
 from bam.config import MAX_PAGE_BYTES, MIN_PAGE_BYTES, parse_kind
 from bam.errors import ConfigError
 
@@ -49,6 +50,22 @@ class CacheSettings:
     def geometry(self) -> Geometry:
         """Sets and ways."""
         return geometry(self.n_lines)
+
+
+def checked_page_id(page_id: int) -> int:
+    """`page_id` as an int; raises :class:`bam.errors.ConfigError` for what no page can be called."""
+    number = operator.index(page_id)
+    if not 0 <= number <= MAX_PAGE_ID:
+        raise ConfigError("page_id", page_id, f"a number from 0 to {MAX_PAGE_ID}")
+    return number
+
+
+def checked_use(setting: str, use: int) -> int:
+    """`use` as an int; raises :class:`bam.errors.ConfigError` for what cannot be the time of a use."""
+    number = operator.index(use)
+    if not 0 <= number <= NEVER:
+        raise ConfigError(setting, use, f"a number from 0 to {NEVER}")
+    return number
 
 
 def check_errno(errno: int) -> None:

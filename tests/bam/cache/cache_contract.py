@@ -140,11 +140,19 @@ class CacheContract:
     def test_no_such_page(self, policy: PolicyKind, page_id: int) -> None:
         with pytest.raises(ConfigError, match="page_id"):
             self.make(4, policy).acquire(page_id)
+        with pytest.raises(ConfigError, match="page_id"):
+            self.make(4, policy).note_use(page_id, 0)
 
     @pytest.mark.parametrize("next_use", [-1, 2**64])
     def test_no_such_use(self, policy: PolicyKind, next_use: int) -> None:
         with pytest.raises(ConfigError, match="next_use"):
             self.make(4, policy).acquire(0, next_use)
+        with pytest.raises(ConfigError, match="next_use"):
+            self.make(4, policy).note_use(0, next_use)
+        with pytest.raises(ConfigError, match="horizon"):
+            self.make(4, policy).forget_uses(next_use, 0)
+        with pytest.raises(ConfigError, match="instead"):
+            self.make(4, policy).forget_uses(0, next_use)
 
     @pytest.mark.parametrize("line_id", [-1, 4, 2**40])
     def test_no_such_line(self, policy: PolicyKind, line_id: int) -> None:
@@ -210,6 +218,34 @@ class CacheContract:
             assert line.ctypes.data % PAGE_BYTES == 0
             assert (line == line_id).all()
 
+    def test_uses_noted_and_forgotten(self, policy: PolicyKind) -> None:
+        """The look-ahead policy gives up page 1 first and, told that it is needed soon, page 0."""
+        cache = self.make(3, policy)
+        lines = [insert(cache, page_id, next_use) for page_id, next_use in enumerate((50, 90, 10))]
+        before = whole_state(cache)
+        cache.note_use(1, 20)
+        cache.note_use(1, 60)  # later than what is known
+        cache.note_use(77, 0)  # not there
+        if policy is not PolicyKind.LOOK_AHEAD:
+            assert whole_state(cache) == before
+            return
+        assert whole_state(cache).metas == [50, 20, 10]
+        cache.forget_uses(horizon=20, instead=NEVER)
+        assert whole_state(cache).metas == [50, 20, NEVER]
+        assert claim(cache, 5, 0) == lines[2]
+        cache.fail(lines[2], errno.EIO)
+        cache.forget_uses(horizon=NEVER, instead=1)
+        assert whole_state(cache).metas == [1, 1, errno.EIO]
+        assert cache.failure(lines[2]) == errno.EIO
+
+    def test_a_page_being_read_has_no_use_to_note(self, policy: PolicyKind) -> None:
+        cache = self.make(1, policy)
+        claim(cache, 5, 40)
+        before = whole_state(cache)
+        cache.note_use(5, 30)
+        cache.forget_uses(NEVER, 0)
+        assert whole_state(cache) == before
+
     def test_a_closed_cache_says_so(self, policy: PolicyKind) -> None:
         cache = self.make(4, policy)
         line_id = claim(cache, 3)
@@ -220,8 +256,9 @@ class CacheContract:
         for call in [*of_line, cache.acquire]:
             with pytest.raises(ClosedError, match="page cache"):
                 call(line_id)
-        with pytest.raises(ClosedError):
-            cache.fail(line_id, errno.EIO)
+        for call in (cache.fail, cache.note_use, cache.forget_uses):
+            with pytest.raises(ClosedError):
+                call(line_id, errno.EIO)
         view[:] = 1  # memory goes with the last array over it
         assert view.sum() == PAGE_BYTES
 

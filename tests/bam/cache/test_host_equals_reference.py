@@ -22,7 +22,7 @@ from bam.cache.reference import ReferenceCache
 class Step:
     """One thing a user of a cache does; `pick` says to which of the lines held."""
 
-    action: str  # acquire | publish | fail | unpin
+    action: str  # acquire | publish | fail | unpin | note_use | forget_uses
     page: int
     next_use: int
     pick: int
@@ -40,6 +40,10 @@ class Lockstep:
     def run(self, step: Step) -> None:
         if step.action == "acquire":
             self._acquire(step)
+        elif step.action == "note_use":
+            self._each("note_use", step.page, step.next_use)
+        elif step.action == "forget_uses":
+            self._each("forget_uses", step.pick, step.next_use)
         elif step.action == "unpin" and self.pinned:
             self._each("unpin", self.pinned.pop(step.pick % len(self.pinned)))
         elif step.action in ("publish", "fail") and self.claimed:
@@ -67,11 +71,15 @@ def pair(n_lines: int, policy: PolicyKind, seed: int) -> list[HostCache | Refere
 
 def random_steps(n: int, n_pages: int, rng: np.random.Generator) -> list[Step]:
     """Steps of a user who mostly finishes what was begun, and sometimes holds on to it for long."""
-    actions = rng.choice(["acquire", "publish", "fail", "unpin"], p=[0.45, 0.2, 0.02, 0.33], size=n)
+    actions = rng.choice(
+        ["acquire", "publish", "fail", "unpin", "note_use", "forget_uses"],
+        p=[0.4, 0.2, 0.02, 0.3, 0.07, 0.01],
+        size=n,
+    )
     # few popular pages and many others
     pages = (n_pages * rng.random(n) ** 3).astype(int)
     uses = np.where(rng.random(n) < 0.1, -1, rng.integers(0, 1000, n))
-    picks = rng.integers(0, 2**20, n)
+    picks = rng.integers(0, 1000, n)
     return [
         Step(str(action), page, NEVER if use < 0 else use, pick)
         for action, page, use, pick in zip(
@@ -82,7 +90,9 @@ def random_steps(n: int, n_pages: int, rng: np.random.Generator) -> list[Step]:
 
 steps = st.builds(
     Step,
-    action=st.sampled_from(["acquire", "acquire", "publish", "fail", "unpin", "unpin"]),
+    action=st.sampled_from(
+        ["acquire", "acquire", "publish", "fail", "unpin", "unpin", "note_use", "forget_uses"]
+    ),
     page=st.one_of(st.integers(0, 12), st.integers(MAX_PAGE_ID - 3, MAX_PAGE_ID)),
     next_use=st.one_of(st.integers(0, 30), st.sampled_from([NEVER - 1, NEVER])),
     pick=st.integers(0, 40),

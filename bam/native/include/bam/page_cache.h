@@ -161,7 +161,8 @@ BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_us
   for (uint32_t way = 0; way < cache.ways; way++) {
     LineWord word = typename P::template Atomic<LineWord>(cache.lines[first + way]).load(P::relaxed);
     if (page_of(word) != page_id || state_of(word) != LineState::valid) continue;
-    if (load_meta<P>(cache.metas[first + way]) > next_use) store_meta<P>(cache.metas[first + way], next_use);
+    uint64_t seen = load_meta<P>(cache.metas[first + way]);
+    if (seen > next_use) replace_meta<P>(cache.metas[first + way], seen, next_use);
     return;
   }
 }
@@ -173,7 +174,8 @@ BAM_HD void forget_uses(const CacheState& cache, uint64_t horizon, uint64_t inst
   for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++) {
     LineState state = state_of(typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed));
     if (state != LineState::valid) continue;
-    if (load_meta<P>(cache.metas[line]) < horizon) store_meta<P>(cache.metas[line], instead);
+    uint64_t seen = load_meta<P>(cache.metas[line]);
+    if (seen < horizon) replace_meta<P>(cache.metas[line], seen, instead);
   }
 }
 
