@@ -143,7 +143,7 @@ class WaitTimeout(BamError, TimeoutError):
 
 
 class ForkedError(BamError, RuntimeError):
-    """An engine, reader or array made before a fork was used in the child, which has neither its rings nor threads."""
+    """What was made before a fork was used in the child, which has neither its rings nor its threads."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -161,5 +161,5 @@ class RowIndexTypeError(BamError, TypeError):
     def __init__(self, found: str) -> None:
         self.found = found
         super().__init__(
-            f"rows are selected with integers, slices or boolean masks, not with {found}; convert the ids first"
+            f"rows are selected with integers, slices or boolean masks, not {found}; convert the ids first"
         )
