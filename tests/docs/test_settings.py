@@ -67,6 +67,7 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
     ("section", "documented_object"),
     [
         ("bam.open_array", bam.open_array),
+        ("bam.SharedCache", bam.SharedCache),
         ("bam.config.StoreConfig", StoreConfig),
         ("bam.storage.open_engine", storage.open_engine),
         ("bam.cache.open.open_cache", open_cache),
