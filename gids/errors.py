@@ -40,7 +40,7 @@ class DiskFullError(GidsError, OSError):
         self.file, self.needed_bytes, self.free_bytes = file, needed_bytes, free_bytes
         super().__init__(
             f"{file}: {needed_bytes:,} more bytes are needed, {free_bytes:,} are free. "
-            "Make room (or raise the quota or file size limit) and run the same command again; it goes on from here"
+            "Make room (or raise the quota or file size limit) and run the same command again; it goes on"
         )
         self.errno = errno
 
@@ -198,3 +198,10 @@ class PackageMissing(GidsError, ImportError):
     def __init__(self, package: str, needed_for: str, remedy: str) -> None:
         self.package, self.needed_for, self.remedy = package, needed_for, remedy
         super().__init__(f"{needed_for} needs {package}. {remedy}")
+
+
+class LoaderStopped(GidsError, RuntimeError):
+    """A loader's iterator was closed while its next mini-batch was awaited; start a new iteration."""
+
+    def __init__(self) -> None:
+        super().__init__("the iterator was closed; iterate over the loader again")
