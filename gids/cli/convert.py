@@ -1,0 +1,78 @@
+"""``gids convert``: make a store of a data set."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from gids.cli.bars import byte_bar
+from gids.cli.text import size_text
+from gids.graph.convert import DEFAULT_MEMORY, convert_igbh
+from gids.graph.convert_options import ConvertOptions, Reorder
+from gids.graph.feature_build import NonFinite
+from gids.graph.feature_types import FeatureDtype
+from gids.graph.manifest import read_manifest
+from gids.graph.relations import GraphOptions
+from gids.graph.store import store_bytes
+
+NAME = "convert"
+HELP = "make a store of a data set: CSC graph, page-aligned features, checksums"
+DTYPES = ("float32", "float16", "bfloat16", "int8")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("kind", choices=["igbh"], help="layout of the data set")
+    parser.add_argument("src", metavar="SRC", help="folder that holds 'processed'")
+    parser.add_argument("dst", metavar="DST", help="folder to make")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="of stored features (default float32)"
+    )
+    parser.add_argument(
+        "--reorder",
+        choices=[each.value for each in Reorder],
+        default="hot",
+        help="order of feature rows (default hot: the most asked for first); node ids stay as they are",
+    )
+    parser.add_argument(
+        "--memory", default=DEFAULT_MEMORY, help=f"bound on top of about 200 MB (default {DEFAULT_MEMORY})"
+    )
+    parser.add_argument(
+        "--non-finite",
+        choices=[each.value for each in NonFinite],
+        default="error",
+        help="refuse NaN and infinite features (default), or keep and count them",
+    )
+    parser.add_argument(
+        "--symmetric-cites", action="store_true", help="citations go both ways, as in MLPerf's reference"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace another store at DST, once complete"
+    )
+    parser.add_argument("--workers", type=int, help="threads (default: two per CPU)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out; the exit status."""
+    options = ConvertOptions(
+        dtype=FeatureDtype(arguments.dtype),
+        reorder=Reorder(arguments.reorder),
+        graph=GraphOptions(symmetric_cites=arguments.symmetric_cites),
+        non_finite=NonFinite(arguments.non_finite),
+    )
+    begin = time.monotonic()
+    store = convert_igbh(
+        arguments.src,
+        arguments.dst,
+        options,
+        memory_bytes=arguments.memory,
+        workers=arguments.workers,
+        overwrite=arguments.overwrite,
+        progress=byte_bar,
+    )
+    manifest = read_manifest(store)
+    print(f"{store}: {size_text(store_bytes(manifest))}, {time.monotonic() - begin:.1f} s")
+    for record in manifest.features:
+        if record.n_non_finite:
+            print(f"{record.node_type}: {record.n_non_finite:,} NaN or infinite elements were kept")
+    return 0
