@@ -167,7 +167,7 @@ def check_kills(
 
 
 def run_with_small_files(run: Callable[[], object], limit_bytes: int) -> None:
-    """Run in a process that may write no file longer than `limit_bytes`; it must say what to do about that."""
+    """Run in a process that may write no file longer than `limit_bytes`; it must say what to do then."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
