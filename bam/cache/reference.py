@@ -86,6 +86,11 @@ class ReferenceCache(PageCache):
                 raise ConfigError("line_id", line_id, "a line on which a pin is held")
             line.pins -= 1
 
+    def touch(self, set_id: int, way: int, next_use: int) -> None:
+        """A further request for the page of a line the caller has pinned, as the native gather makes them."""
+        with self._lock:
+            self._policy.on_hit(self.sets[set_id].lines[way], next_use)
+
     def note_use(self, page_id: int, next_use: int) -> None:
         self._check_open()
         page_id, next_use = checked_page_id(page_id), checked_use("next_use", next_use)

@@ -92,10 +92,10 @@ void Gatherer::close_block() {
   std::sort(block_.begin(), block_.end(),
             [this](uint32_t a, uint32_t b) { return fetches_[a].page_id < fetches_[b].page_id; });
   uint64_t most = std::max<uint64_t>(1, store_.config().merge_bytes / store_.config().page_bytes);
+  size_t first_range = ranges_.size();  // ranges of earlier blocks may have started: they are not extended
   for (uint32_t fetch_id : block_) {
-    uint64_t page_id = fetches_[fetch_id].page_id;
-    bool extends = next_range_ < ranges_.size() && ranges_.back().count < most &&
-                   !fetches_[order_.back()].exact && fetches_[order_.back()].page_id + 1 == page_id;
+    bool extends = ranges_.size() > first_range && ranges_.back().count < most &&
+                   fetches_[order_.back()].page_id + 1 == fetches_[fetch_id].page_id;
     if (extends) ranges_.back().count++;
     else ranges_.push_back({static_cast<uint32_t>(order_.size()), 1});
     order_.push_back(fetch_id);
