@@ -133,7 +133,7 @@ class CacheContract:
 
     def test_numpy_integers_are_numbers(self, policy: PolicyKind) -> None:
         cache = self.make(4, policy)
-        acquired = cache.acquire(np.int64(3), np.uint64(9))  # type: ignore[arg-type]
+        acquired = cache.acquire(np.int64(3), np.uint64(9))
         assert cache.acquire(3).line_id == acquired.line_id
 
     @pytest.mark.parametrize("page_id", [-1, MAX_PAGE_ID + 1])
