@@ -61,6 +61,9 @@ def test_depth_and_latency_of_a_known_device() -> None:
         seen = engine.snapshot()
     assert seen.max_in_flight == 16
     assert 1 < seen.mean_in_flight_busy <= 16
+    assert (
+        seen.in_flight_ns == seen.latency_sum_ns
+    )  # Little's law: both add up the time each read was in flight
     assert seen.mean_in_flight <= seen.mean_in_flight_busy
     assert seen.mean_latency_us >= 20_000
     p50, p90, p99, longest = (seen.latency_us(percent) for percent in (50, 90, 99, 100))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from bam.native import available
 from bam.storage import (
     FaultKind,
     FaultRule,
+    MonitoredEngine,
     NativeEngine,
     NativeFaultEngine,
     NativeFileEngine,
@@ -141,6 +144,18 @@ def test_a_row_anywhere_is_one_read_of_the_enclosing_span(kind: type[NativeEngin
         for offset, length in zip(ranges.offsets, ranges.lengths, strict=True)
     ]
     assert (reads.reads, reads.bytes_read) == (3, sum(spans))
+
+
+def test_runs_of_files_with_different_alignment(kind: type[NativeEngine], store: Store) -> None:
+    """The second run's place in the slot fits direct reads, though the first run ends anywhere."""
+    if not os.path.exists("/proc/version"):
+        pytest.skip("there is no /proc, whose files are never read directly")
+    version = np.fromfile("/proc/version", np.uint8, 21)
+    layout = Layout.concatenated([("/proc/version", 0, 21), (store.paths[0], 100, 5000)])
+    with kind(["/proc/version", store.paths[0]]) as engine:
+        reads = read_ranges(engine, layout, [5], [4000])
+    assert not any(reads.errors)
+    assert (reads.bytes[0] == np.concatenate([version[5:], store.contents[0][100 : 100 + 3984]])).all()
 
 
 @pytest.mark.parametrize("reorder_window", [0, 7])
@@ -284,6 +299,21 @@ class TestChangedFiles:
             assert isinstance(error, FileChangedError) == touches
             if error is not None:
                 assert (error.errno, error.filename) == (errno.ESTALE, store.paths[2])
+
+    def test_rewritten_after_the_bytes_arrived(self, engine: NativeEngine, store: Store) -> None:
+        """They are handed out only after a later look at the file."""
+        late = FaultRule(FaultKind.DELAY, every=1, delay_us=1_000_000)
+        found: list[RangeReads] = []
+        with MonitoredEngine(engine) as monitored, NativeFaultEngine(monitored, [late]) as slow:
+            reader = threading.Thread(
+                target=lambda: found.append(Ranges([0], [100]).read(slow, store.layout))
+            )
+            reader.start()
+            while monitored.snapshot().reads == 0:
+                time.sleep(0.001)
+            os.utime(store.paths[0], ns=(1, 1))
+            reader.join()
+        assert isinstance(found[0].errors[0], FileChangedError)
 
     def test_replaced_by_another_file(self, engine: NativeEngine, store: Store, tmp_path: Path) -> None:
         other = tmp_path / "other"
