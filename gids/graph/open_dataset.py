@@ -19,6 +19,7 @@ from gids.graph.feature_types import FeatureDtype
 from gids.graph.graph import Graph
 from gids.graph.igbh import IgbhFolder, is_igbh, open_igbh, read_labels, read_rows
 from gids.graph.igbh_facts import LABELLED_TYPE, labelled_papers, mlperf_papers
+from gids.graph.manifest import read_manifest
 from gids.graph.progress import Progress, no_progress
 from gids.graph.relations import GraphOptions, RelationPlan, plan_relations
 from gids.graph.schema import Schema
@@ -57,8 +58,15 @@ def open_dataset(
     options = GraphOptions() if graph is None else graph
     if graph_cache is None:
         return _open_in_memory(Path(path), options)
+    _require_cache(Path(graph_cache))
     in_place = ConvertOptions(graph=options, features_in_place=True)
     return open_store(convert_igbh(path, graph_cache, in_place, overwrite=True, progress=progress))
+
+
+def _require_cache(path: Path) -> None:
+    """A cache is replaced when the data has changed, so it must not be somebody's store."""
+    if is_store(path) and not read_manifest(path).settings.get("features_in_place"):
+        raise DatasetError(str(path), "a graph cache, or nothing", "a store with features of its own")
 
 
 def _open_in_memory(path: Path, options: GraphOptions) -> Dataset:

@@ -111,15 +111,20 @@ def _relation_name(folder: Path, edge_type: EdgeType) -> str:
 
 
 def _open_array(path: Path, dtypes: tuple[np.dtype[Any], ...], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DatasetError(str(path), "an npy file", str(error)) from error
+    array = _load(path)
     if array.dtype not in dtypes or array.shape != shape:
         expected = f"{' or '.join(str(dtype) for dtype in dtypes)} of shape {shape}"
         raise DatasetError(str(path), expected, f"{array.dtype} of shape {array.shape}")
     # A plain array over the same map: numpy's memmap class makes every slice slower.
     return np.asarray(array)
+
+
+def _load(path: Path) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DatasetError(str(path), "an npy file", str(error)) from error
+    return array
 
 
 def _open_features(folder: Path, record: FeatureRecord, n_nodes: int) -> Features:
@@ -140,7 +145,7 @@ def _open_features(folder: Path, record: FeatureRecord, n_nodes: int) -> Feature
     if record.rank:
         rank = _open_array(folder / record.rank, (np.dtype(np.int32), np.dtype(np.int64)), (n_nodes,))
     if record.levels:
-        levels = np.load(folder / record.levels, allow_pickle=False)
+        levels = np.array(_load(folder / record.levels))
     if record.scale:
         scale = np.array(_open_array(folder / record.scale, (np.dtype(np.float32),), (record.dim,)))
     return Features(record.node_type, record.dtype, record.dim, source, description, rank, levels, scale)
@@ -150,7 +155,7 @@ def _open_task(folder: Path, record: TaskRecord, n_nodes: int) -> Task:
     labels = _open_array(folder / record.labels, (np.dtype(np.int16),), (n_nodes,))
     given = None
     if record.split_files:
-        given = Split(*(np.load(folder / file, allow_pickle=False) for file in record.split_files))
+        given = Split(*(np.array(_load(folder / file)) for file in record.split_files))
     return Task(
         record.name,
         record.node_type,

@@ -165,6 +165,14 @@ def test_a_cached_graph_is_built_again_when_the_data_changed(igbh: Path, tmp_pat
     assert open_dataset(igbh, graph_cache=tmp_path / "cache").graph["written_by"].num_edges == 1
 
 
+def test_a_store_is_not_taken_for_a_cache(igbh: Path, tmp_path: Path) -> None:
+    convert_igbh(igbh, tmp_path / "store")
+    np.save(igbh / "processed/paper__written_by__author/edge_index.npy", np.array([[5, 6]], np.int64))
+    with pytest.raises(DatasetError, match="features of its own"):
+        open_dataset(igbh, graph_cache=tmp_path / "store")
+    assert open_store(tmp_path / "store").graph["written_by"].num_edges == 300
+
+
 def test_neither_store_nor_igbh(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="neither"):
         open_dataset(tmp_path)
