@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import platform
 import sys
@@ -12,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bam import __version__
 from bam.config import EngineKind
 from bam.errors import BamError, NativeLibraryMissing
 from bam.native import ABI_VERSION, library, library_path
 from bam.storage.engine import EngineInfo
 from bam.storage.open import open_engine
 
-DISTRIBUTION = "gids-bam"
 PROBE_BYTES = 65536
 
 
@@ -57,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def facts(folder: Path) -> Iterator[Fact]:
     """What the report says, line by line; engines are tried on a file in `folder`."""
-    yield Fact("version", version())
+    yield Fact("version", __version__)
     yield Fact("native library", native_library())
     with tempfile.NamedTemporaryFile(dir=folder, prefix="bam-probe-") as file:
         file.write(bytes(PROBE_BYTES))
@@ -68,14 +67,6 @@ def facts(folder: Path) -> Iterator[Fact]:
     yield Fact("kernel", f"{platform.system()} {platform.release()} {platform.machine()}")
     yield Fact("cores", str(len(os.sched_getaffinity(0))))
     yield Fact("python", platform.python_version())
-
-
-def version() -> str:
-    """Version of the installed distribution."""
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed (running from its source folder)"
 
 
 def native_library() -> str:

@@ -34,6 +34,7 @@ def test_info_tries_the_engines_and_leaves_nothing(
     found = report(capsys)
     implementation = "native" if available() else "python"
     assert found["engine file"].startswith(f"file ({implementation}); ")
+    assert found["version"] == bam.__version__
     assert found["tried in"] == str(tmp_path)
     assert int(found["cores"]) >= 1
     assert list(tmp_path.iterdir()) == []
