@@ -21,11 +21,12 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c const
 BUILD_TOOLS := "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
 NATIVE_FILES := CMakeLists.txt $(wildcard bam/native/src/*) $(wildcard bam/native/include/bam/*)
 
-.PHONY: help demo test lint pytest explore sanitize bench-io check-python clean
+.PHONY: help install demo test lint pytest explore sanitize bench-io check-python clean
 
 help:
 	@echo "make demo      install and show what the storage layer does (no GPU needed)"
 	@echo "make test      install, then linters, types, layer contracts and the test suite"
+	@echo "make install   only the set-up: $(VENV) with everything for tests"
 	@echo "make explore   shared headers under every schedule of 2 and 3 threads"
 	@echo "make sanitize  stress builds under ASan, UBSan and TSan"
 	@echo "make lint      only the linters;   make pytest   only the test suite"
@@ -56,6 +57,8 @@ $(VENV)/.stamp-test: $(VENV)/.stamp-install pyproject.toml
 	@echo "== $(VENV): what the tests need"
 	@$(PIP) --no-build-isolation --editable '.[test,dev]'
 	@touch $@
+
+install: $(VENV)/.stamp-test
 
 test: lint pytest
 
