@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -54,8 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=arguments.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
         return status
-    except BamError as error:
+    except BrokenPipeError:
+        # Whoever reads the output (head, less) has seen enough; the interpreter must not flush again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        return 0
+    except (BamError, OSError) as error:
         print(f"gids: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,23 @@ def test_ctrl_c_has_status_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     status, _, err = _run(capsys, "info", "x")
     assert status == 130
     assert "goes on from it" in err
+
+
+def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
+    main(["synth", "--scale", "0.001", "--dim", "4", "--out", str(tmp_path / "data")])
+    command = f"{sys.executable} -m gids.cli.main info {tmp_path / 'data'} | true; exit ${{PIPESTATUS[0]}}"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(["bash", "-c", command], env=environment, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    status, _, err = _run(
+        capsys, "synth", "--scale", "0.001", "--dim", 4, "--out", tmp_path / "file" / "data"
+    )
+    assert status == 1
+    assert "Not a directory" in err
 
 
 def test_sizes_and_tables() -> None:

@@ -172,6 +172,29 @@ def test_degrees_follow_a_power_law_and_edges_stay_in_their_class(larger: Path) 
     assert in_degree[0] > 20 * len(edges) / 8000
 
 
+def test_arithmetic_holds_at_the_size_of_the_full_set() -> None:
+    plan = plan_synthesis("full", 5)
+    n_papers, n_authors = plan.nodes["paper"], plan.nodes["author"]
+    papers, authors = (
+        synth.node_space(n, 5, name) for n, name in ((n_papers, "paper"), (n_authors, "author"))
+    )
+    for first in (0, n_papers - 500, plan.edges["written_by"] - 1000):
+        edges = np.empty((1000, 2), np.int64)
+        always = np.uint64(65536)
+        synth.kernels.fill_edges(edges, first, np.uint64(1), papers, authors, always, np.uint64(0))
+        assert edges.min() >= 0
+        assert (edges.max(axis=0) < [n_papers, n_authors]).all()
+        assert len(np.unique(edges[:, 0])) > 900
+        for paper, author in edges[:50].tolist():
+            # In Python's own integers: both are in the same slice of their type's permutation.
+            slices = [
+                (int(space[1]) * node + int(space[2])) % int(space[0]) * 2983 // int(space[0])
+                for space, node in ((papers, paper), (authors, author))
+            ]
+            assert slices[0] == slices[1]
+            assert slices[0] == synth.kernels.subclass_of(paper, *papers[:3].tolist())
+
+
 def _ridge_accuracy(features: npt.NDArray[np.float32], classes: npt.NDArray[np.int16]) -> float:
     """Validation accuracy of a linear classifier on the 60 / 20 split, in closed form."""
     train, end = int(len(classes) * 0.6), int(len(classes) * 0.8)
