@@ -12,6 +12,22 @@ class GidsError(BamError):
     """Base of every error `gids` raises on purpose."""
 
 
+class ConfigFileError(GidsError, ValueError):
+    """A configuration file holds something that cannot work.
+
+    Attributes
+    ----------
+    file, key, expected : str
+    value : object
+        What was found.
+    """
+
+    def __init__(self, file: str, key: str, expected: str, value: object) -> None:
+        self.file, self.key, self.expected, self.value = file, key, expected, value
+        found = value if isinstance(value, str) and not key else repr(value)
+        super().__init__(f"{file}: {key + ': ' if key else ''}expected {expected}, found {found}")
+
+
 class UnfinishedWorkError(GidsError, RuntimeError):
     """A folder holds work that cannot be continued by this call.
 

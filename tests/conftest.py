@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No deadlines: first calls compile, and the machine may be busy. The same examples every time.
+settings.register_profile("repository", deadline=None, derandomize=True)
+settings.load_profile("repository")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

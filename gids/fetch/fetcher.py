@@ -13,7 +13,7 @@ import torch
 
 from gids.errors import UnknownNodeType
 from gids.fetch.constant_buffer import ConstantBuffer
-from gids.fetch.counts import FetchCounts, merged
+from gids.fetch.counts import FetchCounts
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.table import Bytes, FeatureTable
 from gids.fetch.window import RowIds, Uses, Window, WindowEntry
@@ -110,11 +110,13 @@ class Fetcher:
     def announce(self, batch: SampledBatch) -> None:
         """The mini-batch will be read after all that were announced before it."""
         number = self._store.next_number()
-        rows = {name: table.rows_of(batch.nodes[name]) for name, table in self._store.tables.items()}
-        self._window.push(WindowEntry.of(number, rows))
+        tables = self._store.tables
+        rows = {name: table.rows_of(batch.nodes[name]) for name, table in tables.items()}
+        pages = {name: tables[name].pages_of(ids) for name, ids in rows.items()}
+        self._window.push(WindowEntry(number, rows, pages))
         self._batches[number] = batch
         for name, ids in rows.items():
-            self._store.tables[name].foresee(ids, number)
+            tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:
         """Read the mini-batch that was announced first."""
@@ -154,16 +156,9 @@ class Fetcher:
 
 
 def _as_bytes(tensor: torch.Tensor, row_bytes: int) -> Bytes:
-    flat: npt.NDArray[np.uint8] = tensor.reshape(len(tensor), -1).view(torch.uint8).numpy()
+    flat: npt.NDArray[np.uint8] = tensor.reshape(-1).view(torch.uint8).numpy()
     return flat.reshape(len(tensor), row_bytes)
 
 
 def _difference(now: FetchCounts, before: FetchCounts) -> FetchCounts:
     return FetchCounts(*(getattr(now, each) - getattr(before, each) for each in FetchCounts.__annotations__))
-
-
-def add_counts(
-    total: Mapping[str, FetchCounts], fetched: Mapping[str, FetchCounts]
-) -> dict[str, FetchCounts]:
-    """Counters so far and of one more mini-batch, by node type."""
-    return merged(total, fetched)

@@ -10,18 +10,35 @@ from gids.fetch.window import RowIds, Uses
 
 
 def next_uses(
-    rows: Mapping[str, RowIds],
-    later: Sequence[tuple[int, Mapping[str, RowIds]]],
+    pages: Mapping[str, Sequence[set[int]]],
+    later: Sequence[tuple[int, Mapping[str, set[int]]]],
     beyond: Mapping[str, Uses],
 ) -> dict[str, Uses]:
-    """What :meth:`gids.fetch.window.Window.next_uses` must give: the first of `later` that has the row."""
-    uses: dict[str, Uses] = {}
-    for name, ids in rows.items():
-        uses[name] = np.array(
+    """What :meth:`gids.fetch.window.Window.next_uses` must give: the first of `later` with a page of the row.
+
+    Parameters
+    ----------
+    pages : mapping of str to sets of int
+        First and last page of each row.
+    later : sequence of (number, pages by node type)
+    beyond : mapping of str to uint64 array
+        For rows of which none of `later` has a page.
+    """
+    return {
+        name: np.array(
             [
-                next((number for number, batch in later if row in batch[name]), int(estimate))
-                for row, estimate in zip(ids.tolist(), beyond[name].tolist(), strict=True)
+                next((number for number, batch in later if mine & batch[name]), int(estimate))
+                for mine, estimate in zip(rows, beyond[name].tolist(), strict=True)
             ],
             dtype=np.uint64,
         )
-    return uses
+        for name, rows in pages.items()
+    }
+
+
+def row_pages(rows: RowIds, row_bytes: int, page_bytes: int) -> list[set[int]]:
+    """First and last page of each row."""
+    return [
+        {row * row_bytes // page_bytes, (row * row_bytes + row_bytes - 1) // page_bytes}
+        for row in rows.tolist()
+    ]

@@ -14,7 +14,7 @@ import bam
 from bam.array.copy_rows import copy_rows
 from bam.errors import ConfigError
 from gids.fetch.counts import FetchCounts
-from gids.fetch.window import HORIZON, RowIds, Uses
+from gids.fetch.window import HORIZON, RowIds, RowPages, Uses
 from gids.graph.dataset import Features
 from gids.graph.feature_types import FeatureDtype
 
@@ -63,8 +63,15 @@ class FeatureTable(ABC):
         """Row numbers of nodes."""
         return nodes
 
+    def pages_of(self, rows: RowIds) -> RowPages:
+        """Pages the rows lie in; for a table in memory each row counts as one."""
+        return RowPages.of(rows, rows)
+
     def estimates(self, rows: RowIds) -> Uses:
-        """When rows outside the window are needed again: at least HORIZON, the hotter the sooner."""
+        """When pages outside the window are needed again: at least HORIZON, the hotter the sooner.
+
+        All rows that begin in one page get the same estimate.
+        """
         return np.full(len(rows), HORIZON + _COLDEST // 2, np.uint64)
 
     @abstractmethod
@@ -111,7 +118,8 @@ class MemoryTable(FeatureTable):
         self.name, self.n_rows = name, len(tensor)
         self.row_shape, self.dtype = tuple(tensor.shape[1:]), tensor.dtype
         self._counts = FetchCounts()
-        self._bytes = self._tensor.reshape(self.n_rows, -1).view(torch.uint8).numpy()
+        flat = self._tensor.reshape(-1).view(torch.uint8).numpy()
+        self._bytes: Bytes = flat.reshape(self.n_rows, self.row_bytes)
 
     def read(self, rows: RowIds, out: Bytes, out_rows: RowIds | None, next_use: Uses | None) -> None:
         copy_rows(self._bytes, rows, out, out_rows)
@@ -154,6 +162,7 @@ class StoredTable(FeatureTable):
         self.dtype = _TORCH_DTYPES[kind]
         if features is not None and features.scale is not None:
             self.scale = torch.from_numpy(features.scale)
+        self._page_bytes = array.info().page_bytes
         self._ends = np.empty(0, np.int64)
         self._later = np.empty(0, np.uint64)
         if features is not None and features.levels is not None:
@@ -163,10 +172,19 @@ class StoredTable(FeatureTable):
     def rows_of(self, nodes: npt.NDArray[np.int64]) -> RowIds:
         return nodes if self._features is None else self._features.rows_of(nodes)
 
+    def pages_of(self, rows: RowIds) -> RowPages:
+        begin = rows * self.row_bytes
+        first = begin // self._page_bytes
+        if self._page_bytes % max(1, self.row_bytes) == 0:
+            return RowPages.of(first, first)
+        return RowPages.of(first, (begin + max(0, self.row_bytes - 1)) // self._page_bytes)
+
     def estimates(self, rows: RowIds) -> Uses:
         if len(self._ends) == 0:
             return super().estimates(rows)
-        estimated: Uses = self._later[np.searchsorted(self._ends, rows, side="right")]
+        # Of the page's first row: colder rows in it do not make it colder.
+        hottest = rows * self.row_bytes // self._page_bytes * self._page_bytes // max(1, self.row_bytes)
+        estimated: Uses = self._later[np.searchsorted(self._ends, hottest, side="right")]
         return estimated
 
     def read(self, rows: RowIds, out: Bytes, out_rows: RowIds | None, next_use: Uses | None) -> None:

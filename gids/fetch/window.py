@@ -1,4 +1,4 @@
-"""The window: what the next W mini-batches will read, and so when each row is needed next.
+"""The window: what the next W mini-batches will read, and so when each page is needed next.
 
 Source: the window buffering of GIDS (Park et al., VLDB 2024, section 3.3), with exact next uses in place of a
 counter of remaining uses.
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from numba import njit
 
 RowIds = npt.NDArray[np.int64]
+Pages = npt.NDArray[np.int64]
 Uses = npt.NDArray[np.uint64]
 
 #: Next uses from here on are estimates: a batch number is always below.
@@ -23,22 +24,51 @@ HORIZON = 2**40
 
 
 @njit(cache=True, nogil=True)
-def _meet(rows: Any, order: Any, later: Any, when: Any, next_use: Any) -> None:
-    """`next_use` of every row that is also in `later` becomes `when`; both are walked in ascending order."""
+def _meet(pages: Any, order: Any, later: Any, when: Any, next_use: Any) -> None:
+    """Lower `next_use` to `when` for each page that is also in `later`; both are walked in ascending order."""
     j = 0
     for k in range(len(order)):
-        row = rows[order[k]]
-        while j < len(later) and later[j] < row:
+        page = pages[order[k]]
+        while j < len(later) and later[j] < page:
             j += 1
         if j == len(later):
             return
-        if later[j] == row:
+        if later[j] == page and when < next_use[order[k]]:
             next_use[order[k]] = when
 
 
 @dataclass(frozen=True)
+class RowPages:
+    """Pages of the rows that a mini-batch reads from one table.
+
+    Attributes
+    ----------
+    first, last : int64 array, shape (rows,)
+        First and last page of each row.
+    by_first, by_last : int64 array, shape (rows,)
+        Sort them.
+    distinct : int64 array
+        All pages from a row's first and last, ascending.
+    """
+
+    first: Pages
+    last: Pages
+    by_first: npt.NDArray[np.int64]
+    by_last: npt.NDArray[np.int64]
+    distinct: Pages
+
+    @classmethod
+    def of(cls, first: Pages, last: Pages) -> RowPages:
+        by_first = np.argsort(first, kind="stable")
+        if first is last:
+            return cls(first, first, by_first, by_first, first[by_first])
+        distinct = np.union1d(first, last)
+        return cls(first, last, by_first, np.argsort(last, kind="stable"), distinct)
+
+
+@dataclass(frozen=True)
 class WindowEntry:
-    """Rows one mini-batch will read.
+    """What one mini-batch will read.
 
     Attributes
     ----------
@@ -46,28 +76,20 @@ class WindowEntry:
         Place of the mini-batch in the order of reading, counted over everything read through one cache.
     rows : mapping of str to int64 array
         Distinct feature rows of each node type, in the order they will be read.
-    order : mapping of str to int64 array
-        Sorts `rows`.
-    ascending : mapping of str to int64 array
-        `rows` sorted.
+    pages : mapping of str to RowPages
+        Where they lie.
     """
 
     number: int
     rows: Mapping[str, RowIds]
-    order: Mapping[str, npt.NDArray[np.int64]] = field(repr=False)
-    ascending: Mapping[str, RowIds] = field(repr=False)
-
-    @classmethod
-    def of(cls, number: int, rows: Mapping[str, RowIds]) -> WindowEntry:
-        order = {name: np.argsort(ids, kind="stable") for name, ids in rows.items()}
-        return cls(number, rows, order, {name: ids[order[name]] for name, ids in rows.items()})
+    pages: Mapping[str, RowPages] = field(repr=False)
 
 
 class Window:
     """Mini-batches that are sampled but not yet read, in the order of reading. Used by one thread.
 
-    A row's next use is the number of the nearest later mini-batch in the window that reads it; beyond the
-    window it is what `beyond` estimates, at least :data:`HORIZON`.
+    A row's next use is the number of the nearest later mini-batch in the window that reads one of its pages;
+    beyond the window it is what `beyond` estimates, at least :data:`HORIZON`.
     """
 
     def __init__(self) -> None:
@@ -101,7 +123,10 @@ class Window:
             In the order of ``entry.rows``.
         """
         uses = {name: beyond[name].copy() for name in entry.rows}
-        for later in reversed(self._entries):  # nearer ones overwrite farther ones
-            for name, rows in entry.rows.items():
-                _meet(rows, entry.order[name], later.ascending[name], np.uint64(later.number), uses[name])
+        for later in self._entries:
+            for name, mine in entry.pages.items():
+                number, theirs = np.uint64(later.number), later.pages[name].distinct
+                _meet(mine.first, mine.by_first, theirs, number, uses[name])
+                if mine.last is not mine.first:
+                    _meet(mine.last, mine.by_last, theirs, number, uses[name])
         return uses

@@ -1,0 +1,141 @@
+"""Opens a data set's features for a loader: one cache for all node types, and the constant buffer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import bam
+from bam.storage.engine import Engine
+from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
+from gids.fetch.fetcher import FeatureStore
+from gids.fetch.table import FeatureTable, MemoryTable, open_tables
+from gids.graph.dataset import Dataset, Features
+from gids.graph.hotness import graph_degrees
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """How stored features are read; see docs/settings.md.
+
+    Attributes
+    ----------
+    cache, cpu_buffer : int, str or float
+        Bytes, a size, or a share of the features; cache also ``"auto"``.
+    engine : str
+    page_bytes : int
+    policy : str
+    queue_depth : int
+    wrap : callable, optional
+        Takes each engine and returns the one to read through; see :func:`bam.open_array`.
+    """
+
+    cache: int | str | float = "auto"
+    cpu_buffer: int | str | float = 0
+    engine: str = "auto"
+    page_bytes: int = 4096
+    policy: str = "look_ahead"
+    queue_depth: int = 256
+    wrap: Callable[[Engine], Engine] | None = None
+
+
+def open_features(dataset: Dataset | None, settings: FeatureSettings) -> FeatureStore:
+    """Features of all node types of a data set; without one, none.
+
+    Raises
+    ------
+    ConfigError, StorageError
+    """
+    if dataset is None or not dataset.features:
+        return FeatureStore({})
+    in_memory, stored = _divided(dataset)
+    if not stored:
+        return FeatureStore(in_memory)
+    total_bytes = sum(each.n_rows * each.row_bytes for each in stored.values())
+    buffer_bytes = parse_share(settings.cpu_buffer, total_bytes, "cpu_buffer")
+    cache_bytes = _cache_bytes(settings, total_bytes)
+    cache = bam.SharedCache(
+        max(cache_bytes, settings.page_bytes), page_bytes=settings.page_bytes, policy=settings.policy
+    )
+    tables = open_tables(
+        stored, cache, engine=settings.engine, queue_depth=settings.queue_depth, wrap=settings.wrap
+    )
+    try:
+        buffers = _fill_buffers(dataset, tables, buffer_bytes)
+    except BaseException:
+        for table in tables.values():
+            table.close()
+        raise
+    return FeatureStore({**in_memory, **tables}, buffers)
+
+
+def _divided(dataset: Dataset) -> tuple[dict[str, FeatureTable], dict[str, Features]]:
+    """Features that are in memory already, and those in files."""
+    in_memory: dict[str, FeatureTable] = {}
+    stored: dict[str, Features] = {}
+    for name, each in dataset.features.items():
+        if each.description.memory:
+            rows = each.description.memory[0].view(each.dtype.stored).reshape(each.description.shape)
+            in_memory[name] = MemoryTable(name, rows)
+        else:
+            stored[name] = each
+    return in_memory, stored
+
+
+def _cache_bytes(settings: FeatureSettings, total_bytes: int) -> int:
+    if settings.cache == "auto":
+        return min(available_memory_bytes() // 4, total_bytes + total_bytes // 4)
+    return parse_share(settings.cache, total_bytes, "cache")
+
+
+def _fill_buffers(
+    dataset: Dataset, tables: Mapping[str, FeatureTable], buffer_bytes: int
+) -> dict[str, ConstantBuffer]:
+    if buffer_bytes == 0:
+        return {}
+    levels = {
+        name: each.levels
+        for name, each in dataset.features.items()
+        if name in tables and each.levels is not None
+    }
+    degrees = {name: graph_degrees(dataset.graph, name) for name in tables if name not in levels}
+    chosen = choose_hot_rows(tables, levels, degrees, buffer_bytes)
+    return {name: ConstantBuffer(tables[name], rows) for name, rows in chosen.items() if len(rows)}
+
+
+def available_memory_bytes() -> int:
+    """Memory this process can still take: the machine's, or less where a memory cgroup says so."""
+    available = _meminfo("MemAvailable")
+    for limit, usage in _cgroup_files():
+        try:
+            bound, used = limit.read_text().strip(), int(usage.read_text())
+        except (OSError, ValueError):
+            continue
+        if bound != "max":
+            available = min(available, max(0, int(bound) - used))
+    return available
+
+
+def _meminfo(key: str) -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _cgroup_files() -> list[tuple[Path, Path]]:
+    """Limit and usage files of this process's memory cgroups, version 1 and 2."""
+    found = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder = Path("/sys/fs/cgroup") / path.lstrip("/")
+            found.append((folder / "memory.max", folder / "memory.current"))
+        elif "memory" in controllers.split(","):
+            folder = Path("/sys/fs/cgroup/memory") / path.lstrip("/")
+            found.append((folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"))
+    return found

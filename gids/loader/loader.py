@@ -1,0 +1,347 @@
+"""`gids.DataLoader`."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import bam
+from bam.errors import ClosedError, ConfigError
+from gids.errors import UnknownNodeType
+from gids.fetch.counts import merged
+from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.open import FeatureSettings, open_features
+from gids.fetch.output_pool import OutputPool
+from gids.fetch.table import FeatureTable, as_table
+from gids.graph.dataset import Dataset
+from gids.graph.graph import Graph
+from gids.loader.metrics import LoaderMetrics
+from gids.loader.minibatch import MiniBatch
+from gids.loader.pipeline import Pipeline, Prepared
+from gids.sampling.block import SampledBatch
+from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.seeds import SeedBatches
+
+Rows = FeatureTable | bam.VirtualArray | torch.Tensor | npt.NDArray[Any]
+
+STATE_VERSION = 1
+
+
+class DataLoader:
+    """Mini-batches with their features, in the place of a PyTorch, DGL or PyG loader.
+
+    Sampling and reading run in two threads ahead of the consumer. Mini-batches depend on `seed`, the epoch
+    and their number alone: not on `window`, `cache`, `cpu_buffer`, the engine, the speed of any thread, or on
+    where an interrupted epoch was taken up again. Every seed comes exactly once an epoch.
+
+    Parameters
+    ----------
+    graph : Graph or Dataset
+        A data set (see `gids.open_dataset`) brings its features along.
+    indices : mapping of str to integers, or integers
+        Seeds of each type; an array where the graph has one node type.
+    sampler : NeighborSampler
+    batch_size : int
+        Seeds of a mini-batch.
+    shuffle, drop_last : bool
+        As in PyTorch's loader.
+    features : mapping of str to rows, or FeatureStore, optional
+        Rows of each node type: a virtual array, an array or CPU tensor in memory. Node types without rows
+        have no features. A `FeatureStore` can be shared by several loaders. Default: the data set's.
+    labels : mapping of str to array, or str, optional
+        Labels of each node type; or the name of one of the data set's tasks.
+    device : str or torch.device
+        Where the tensors of a mini-batch are handed out.
+    cache : int, str or float
+        Page cache for stored features: bytes, ``"512MiB"``, or a share of the features (``0.1``, ``"10%"``).
+        ``"auto"``: a quarter of the memory that is available, at most all features.
+    cpu_buffer : int, str or float
+        Constant buffer, likewise; 0 for none.
+    window : int
+        Mini-batches that are sampled ahead, so that the cache knows what they will need; 0 for none.
+    prefetch : int
+        Mini-batches that are read ahead and wait, at least 1. Each takes the memory of its features.
+    seed : int
+        Of shuffling. The sampler has its own.
+    rank, world_size : int
+        This process's part of the seeds.
+    engine, page_bytes, policy, queue_depth : optional
+        See :func:`bam.open_array`; the policy is ``look_ahead`` unless `window` is 0.
+
+    Raises
+    ------
+    ConfigError, UnknownNodeType, NodeOutOfRange
+        Before any work.
+    """
+
+    def __init__(
+        self,
+        graph: Graph | Dataset,
+        indices: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+        sampler: NeighborSampler,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        features: Mapping[str, Rows] | FeatureStore | None = None,
+        labels: Mapping[str, npt.ArrayLike] | str | None = None,
+        device: torch.device | str = "cpu",
+        cache: int | str | float = "auto",
+        cpu_buffer: int | str | float = 0,
+        window: int = 8,
+        prefetch: int = 1,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        engine: str = "auto",
+        page_bytes: int = 4096,
+        policy: str | None = None,
+        queue_depth: int = 256,
+    ) -> None:
+        self._dataset = graph if isinstance(graph, Dataset) else None
+        self.graph = graph.graph if isinstance(graph, Dataset) else graph
+        self.sampler = sampler
+        self.window, self.prefetch = _at_least("window", window, 0), _at_least("prefetch", prefetch, 1)
+        self.device = _usable_device(device)
+        self._seeds = SeedBatches(
+            indices,
+            self.graph.schema,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+        )
+        self._labels = self._checked_labels(labels)
+        settings = FeatureSettings(
+            cache=cache,
+            cpu_buffer=cpu_buffer,
+            engine=engine,
+            page_bytes=page_bytes,
+            policy=policy or ("look_ahead" if window else "clock"),
+            queue_depth=queue_depth,
+        )
+        self._owns_features = not isinstance(features, FeatureStore)
+        self.features = self._open_features(features, settings)
+        self._pool = OutputPool()
+        self._epoch, self._first_batch = 0, 0
+        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+        self._closed = False
+        self._metrics = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {})
+
+    def _open_features(
+        self, features: Mapping[str, Rows] | FeatureStore | None, settings: FeatureSettings
+    ) -> FeatureStore:
+        if isinstance(features, FeatureStore):
+            store = features
+        elif features is None:
+            store = open_features(self._dataset, settings)
+        else:
+            store = FeatureStore({name: as_table(name, rows) for name, rows in features.items()})
+        for name, table in store.tables.items():
+            index = self.graph.schema.node_type_index(name)  # raises where there is no such type
+            expected = self.graph.schema.num_nodes[self.graph.schema.node_types[index]]
+            if table.n_rows != expected:
+                raise ConfigError(
+                    f"features[{name!r}]", f"{table.n_rows} rows", f"{expected}, one for each node"
+                )
+        return store
+
+    def _checked_labels(self, labels: Mapping[str, npt.ArrayLike] | str | None) -> dict[str, npt.NDArray[Any]]:
+        if isinstance(labels, str):
+            tasks = {} if self._dataset is None else self._dataset.tasks
+            if labels not in tasks:
+                known = ", ".join(map(repr, tasks)) or "none: give a mapping of node types to arrays"
+                raise ConfigError("labels", labels, f"a task of the data set ({known})")
+            labels = {tasks[labels].node_type: tasks[labels].labels}
+        checked = {}
+        for name, values in (labels or {}).items():
+            if name not in self.graph.schema.num_nodes:
+                raise UnknownNodeType(name, self.graph.schema.num_nodes)
+            array = np.asarray(values)
+            if len(array) != self.graph.schema.num_nodes[name]:
+                expected = f"{self.graph.schema.num_nodes[name]}, one for each node"
+                raise ConfigError(f"labels[{name!r}]", f"{len(array)} labels", expected)
+            checked[name] = array
+        return checked
+
+    def __len__(self) -> int:
+        """Mini-batches of an epoch, for this rank."""
+        return len(self._seeds)
+
+    def __iter__(self) -> LoaderIterator:
+        """Mini-batches of the next epoch, or of the rest of the one that was loaded."""
+        if self._closed:
+            raise ClosedError("loader")
+        iterator = LoaderIterator(self, self._epoch, self._first_batch)
+        self._first_batch = 0
+        self._iterators.add(iterator)
+        return iterator
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch, from its start."""
+        self._epoch, self._first_batch = _at_least("epoch", epoch, 0), 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: mini-batches handed out count, those under way do not. Plain JSON types."""
+        return {
+            "version": STATE_VERSION,
+            "epoch": self._epoch,
+            "batch": self._first_batch or self._delivered(),
+            "seeds": self._seeds.settings(),
+            "sampler": self._sampler_settings(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where `state` was taken.
+
+        Raises
+        ------
+        ConfigError
+            It is of a loader with other seeds or settings, whose mini-batches would not be the same.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise ConfigError("state['version']", state.get("version"), str(STATE_VERSION))
+        for part, mine in (("seeds", self._seeds.settings()), ("sampler", self._sampler_settings())):
+            for key, value in mine.items():
+                if state[part].get(key) != value:
+                    raise ConfigError(f"state[{part!r}][{key!r}]", state[part].get(key), repr(value))
+        batch = int(state["batch"])
+        if not 0 <= batch <= len(self):
+            raise ConfigError("state['batch']", batch, f"at most {len(self)}")
+        self._epoch = int(state["epoch"]) + (1 if len(self) and batch == len(self) else 0)
+        self._first_batch = 0 if batch == len(self) else batch
+        for iterator in list(self._iterators):
+            iterator.close()
+
+    def metrics(self) -> LoaderMetrics:
+        """What was handed out so far, and what it took."""
+        metrics = self._metrics
+        return LoaderMetrics(
+            metrics.batches,
+            metrics.sample_s,
+            metrics.fetch_s,
+            metrics.wait_s,
+            metrics.edges,
+            metrics.counts,
+            self.features.describe(),
+        )
+
+    def close(self) -> None:
+        """Stop all iterations, and close the features unless they were given; may be called again."""
+        self._closed = True
+        for iterator in list(self._iterators):
+            iterator.close()
+        if self._owns_features:
+            self.features.close()
+        self._pool.trim()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What the iterators use
+
+    def _sample(self, epoch: int, number: int) -> SampledBatch:
+        seeds = self._seeds.batch(epoch, number)
+        return self.sampler.sample(self.graph, seeds.nodes, epoch=epoch, batch=seeds.number)
+
+    def _hand_out(self, prepared: Prepared, wait_s: float) -> MiniBatch:
+        batch, metrics = prepared.batch, self._metrics
+        self._metrics = LoaderMetrics(
+            metrics.batches + 1,
+            metrics.sample_s + prepared.sample_s,
+            metrics.fetch_s + prepared.fetch_s,
+            metrics.wait_s + wait_s,
+            metrics.edges + batch.num_edges,
+            merged(metrics.counts, prepared.fetched.counts),
+            {},
+        )
+        labels = {
+            name: _label_tensor(values[batch.output_nodes[name]]) for name, values in self._labels.items()
+        }
+        scales = {
+            name: table.scale for name, table in self.features.tables.items() if table.scale is not None
+        }
+        made = MiniBatch(batch, prepared.fetched.tensors, labels, prepared.fetched.counts, scales)
+        return made if self.device.type == "cpu" else made.to(self.device)
+
+    def _delivered(self) -> int:
+        current = [each for each in self._iterators if each.epoch == self._epoch and not each.finished]
+        return max((each.next_batch for each in current), default=0)
+
+    def _sampler_settings(self) -> dict[str, Any]:
+        sampler = self.sampler
+        text = repr((sampler.layers, sampler.replace, sampler.resample))
+        return {"seed": sampler.seed, "settings": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+class LoaderIterator(Iterator[MiniBatch]):
+    """Mini-batches of one epoch from `next_batch` on. Closes itself at the end, and when it is dropped."""
+
+    def __init__(self, loader: DataLoader, epoch: int, first_batch: int) -> None:
+        self._loader, self.epoch, self.next_batch = loader, epoch, first_batch
+        self.finished = False
+        self._pipeline = Pipeline(
+            range(first_batch, len(loader)),
+            lambda number: loader._sample(epoch, number),
+            Fetcher(loader.features, loader._pool),
+            loader.window,
+            loader.prefetch,
+        )
+        # A loop that is left by `break` drops the iterator; its threads must not outlive it.
+        self._finalizer = weakref.finalize(self, self._pipeline.close)
+
+    def __next__(self) -> MiniBatch:
+        begin = time.perf_counter()
+        try:
+            prepared = self._pipeline.next()
+        except StopIteration:
+            self._finish()
+            raise
+        self.next_batch += 1
+        return self._loader._hand_out(prepared, time.perf_counter() - begin)
+
+    def _finish(self) -> None:
+        if not self.finished:
+            self.finished = True
+            if self._loader._epoch == self.epoch:
+                self._loader._epoch = self.epoch + 1
+        self.close()
+
+    def close(self) -> None:
+        """Stop sampling and reading; calling it again does nothing."""
+        self._finalizer()
+
+
+def _at_least(name: str, value: int, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
+        raise ConfigError(name, value, f"a whole number from {low} on")
+    return int(value)
+
+
+def _label_tensor(labels: npt.NDArray[Any]) -> torch.Tensor:
+    """Class numbers as int64, which PyTorch's losses take; other labels as they are."""
+    return torch.from_numpy(labels.astype(np.int64) if labels.dtype.kind in "iu" else labels)
+
+
+def _usable_device(device: torch.device | str) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError("device", str(device), f"a device this PyTorch can use ({error})") from error
+    return found

@@ -1,0 +1,106 @@
+"""What the loader hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gids.fetch.counts import FetchCounts
+from gids.sampling.block import Block, SampledBatch
+
+
+@dataclass(frozen=True, eq=False)
+class MiniBatch:
+    """One training step's input.
+
+    Attributes
+    ----------
+    sampled : SampledBatch
+        Nodes and blocks.
+    features : mapping of str to tensor
+        Feature rows of the input nodes of every node type that has features, in the order of
+        ``sampled.nodes``. Owned by whoever holds them; their memory is used again when they are gone.
+    labels : mapping of str to tensor
+        Labels of the seeds, for the node types that have any.
+    counts : mapping of str to FetchCounts
+        Where the rows came from.
+    scales : mapping of str to tensor
+        Of int8 features: multiply by it, a number for each column.
+    """
+
+    sampled: SampledBatch
+    features: Mapping[str, torch.Tensor]
+    labels: Mapping[str, torch.Tensor]
+    counts: Mapping[str, FetchCounts]
+    scales: Mapping[str, torch.Tensor]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Message flow graphs, in the order of computation."""
+        return self.sampled.blocks
+
+    @property
+    def nodes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+        """Distinct nodes of each type; the seeds first."""
+        return self.sampled.nodes
+
+    @property
+    def input_nodes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+        """Nodes whose features the first layer reads."""
+        return self.sampled.input_nodes
+
+    @property
+    def output_nodes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+        """The seeds."""
+        return self.sampled.output_nodes
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self.sampled.epoch
+
+    @property
+    def index(self) -> int:
+        """Number of the mini-batch in its epoch, over all ranks."""
+        return self.sampled.batch
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
+        """The same with tensors on `device`."""
+
+        def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {key: value.to(device, non_blocking=non_blocking) for key, value in tensors.items()}
+
+        return replace(
+            self,
+            features=moved(self.features),
+            labels=moved(self.labels),
+            scales=moved(self.scales),
+        )
+
+    def to_dgl(self) -> Any:
+        """DGL's `(input_nodes, output_nodes, blocks)`; features are `blocks[0].srcdata["feat"]`, labels
+        `blocks[-1].dstdata["label"]`.
+
+        Raises
+        ------
+        PackageMissing
+        """
+        from gids.sampling.to_dgl import to_dgl
+
+        return to_dgl(self.sampled, self.features, self.labels)
+
+    def to_pyg(self) -> Any:
+        """PyG's `HeteroData`, or `Data` for a homogeneous graph, as its `NeighborLoader` gives.
+
+        Raises
+        ------
+        PackageMissing
+        """
+        from gids.sampling.to_pyg import to_pyg
+
+        return to_pyg(self.sampled, self.features, self.labels)

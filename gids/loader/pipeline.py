@@ -1,0 +1,183 @@
+"""Two threads ahead of the consumer: one samples mini-batches, one reads their features."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gids.errors import LoaderStopped
+from gids.fetch.fetcher import Fetched, Fetcher
+from gids.loader.channel import Channel, ChannelClosed
+from gids.sampling.block import SampledBatch
+
+logger = logging.getLogger(__name__)
+
+_JOIN_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A mini-batch that is ready, and what it took.
+
+    Attributes
+    ----------
+    batch : SampledBatch
+    fetched : Fetched
+    sample_s, fetch_s : float
+        Seconds its sampling and its reading took, in their threads.
+    """
+
+    batch: SampledBatch
+    fetched: Fetched
+    sample_s: float
+    fetch_s: float
+
+
+@dataclass(frozen=True)
+class _End:
+    """The last thing in a channel: no more mini-batches, because of `error` if there is one."""
+
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    batch: SampledBatch
+    sample_s: float
+
+
+class Pipeline:
+    """Prepares the mini-batches `batches` in order. Started at once; close it when done.
+
+    Parameters
+    ----------
+    batches : range
+        Numbers of the mini-batches.
+    sample : callable
+        Samples the mini-batch of a number.
+    fetcher : Fetcher
+        Owned by this object.
+    window : int
+        Mini-batches that are sampled before one is read.
+    prefetch : int
+        Mini-batches that are ready and wait for the consumer.
+    """
+
+    def __init__(
+        self,
+        batches: range,
+        sample: Callable[[int], SampledBatch],
+        fetcher: Fetcher,
+        window: int,
+        prefetch: int,
+    ) -> None:
+        self._batches, self._sample, self._fetcher, self._window = batches, sample, fetcher, window
+        self._sampled: Channel[_Sampled | _End] = Channel(2)
+        self._ready: Channel[Prepared | _End] = Channel(prefetch)
+        self._ended: _End | None = None
+        self._threads = [
+            threading.Thread(target=self._run, args=(work, put_end), name=name, daemon=True)
+            for work, put_end, name in (
+                (self._sample_all, self._sampled.put, "gids-sample"),
+                (self._fetch_all, self._ready.put, "gids-fetch"),
+            )
+        ]
+        _running.add(self)
+        for thread in self._threads:
+            thread.start()
+
+    def next(self) -> Prepared:
+        """The next mini-batch; waits for it.
+
+        Raises
+        ------
+        StopIteration
+            There are no more.
+        LoaderStopped
+            The pipeline was closed.
+        Exception
+            What sampling or reading this mini-batch raised.
+        """
+        if self._ended is None:
+            try:
+                item = self._ready.get()
+            except ChannelClosed:
+                raise LoaderStopped from None
+            if isinstance(item, Prepared):
+                return item
+            self._ended = item
+            self.close()
+        if self._ended.error is not None:
+            raise self._ended.error
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop the threads and wait for them; calling it again does nothing."""
+        self._sampled.close()
+        self._ready.close()
+        current = threading.current_thread()
+        for thread in self._threads:
+            if thread is not current and thread.is_alive():
+                thread.join(_JOIN_TIMEOUT_S)
+                if thread.is_alive():
+                    logger.warning("thread %s is still busy after %g s", thread.name, _JOIN_TIMEOUT_S)
+        _running.discard(self)
+
+    def _run(self, work: Callable[[], None], put_end: Callable[[_End], None]) -> None:
+        end = _End()
+        try:
+            work()
+        except ChannelClosed:
+            return
+        except BaseException as error:
+            end = _End(error)
+        try:
+            put_end(end)
+        except ChannelClosed:
+            return
+
+    def _sample_all(self) -> None:
+        for number in self._batches:
+            begin = time.perf_counter()
+            batch = self._sample(number)
+            self._sampled.put(_Sampled(batch, time.perf_counter() - begin))
+
+    def _fetch_all(self) -> None:
+        """Keeps the window full; so what is read never depends on which thread is faster."""
+        seconds: list[float] = []
+        end: _End | None = None
+        try:
+            while True:
+                while end is None and len(self._fetcher) <= self._window:
+                    item = self._sampled.get()
+                    if isinstance(item, _End):
+                        end = item
+                    else:
+                        self._fetcher.announce(item.batch)
+                        seconds.append(item.sample_s)
+                if len(self._fetcher) == 0:
+                    break
+                begin = time.perf_counter()
+                batch, fetched = self._fetcher.fetch()
+                fetch_s = time.perf_counter() - begin
+                self._ready.put(Prepared(batch, fetched, seconds.pop(0), fetch_s))
+        finally:
+            self._fetcher.close()
+        if end is not None and end.error is not None:
+            raise end.error
+
+
+_running: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for pipeline in list(_running):
+        pipeline.close()
+
+
+atexit.register(_close_all)
