@@ -25,7 +25,7 @@ HORIZON = 2**40
 
 @njit(cache=True, nogil=True)
 def _meet(pages: Any, order: Any, later: Any, when: Any, next_use: Any) -> None:
-    """Lower `next_use` to `when` for each page that is also in `later`; both are walked in ascending order."""
+    """Lower `next_use` to `when` for each page that is also in `later`; both are walked in rising order."""
     j = 0
     for k in range(len(order)):
         page = pages[order[k]]

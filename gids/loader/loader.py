@@ -156,7 +156,9 @@ class DataLoader:
                 )
         return store
 
-    def _checked_labels(self, labels: Mapping[str, npt.ArrayLike] | str | None) -> dict[str, npt.NDArray[Any]]:
+    def _checked_labels(
+        self, labels: Mapping[str, npt.ArrayLike] | str | None
+    ) -> dict[str, npt.NDArray[Any]]:
         if isinstance(labels, str):
             tasks = {} if self._dataset is None else self._dataset.tasks
             if labels not in tasks:
