@@ -1,0 +1,1 @@
+"""Graphs: schema, CSC arrays, data set folders and their conversion."""
