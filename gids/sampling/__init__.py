@@ -1,0 +1,1 @@
+"""Sampling: seeds to blocks."""
