@@ -233,14 +233,16 @@ void Gatherer::wait_for(uint32_t parity, bool everything) {
     return (everything ? open_[0] + open_[1] + open_exact_ + foreign_.size() : open_[parity]) > 0;
   };
   auto progress = Clock::now();
-  uint64_t last = ~uint64_t{0};
+  uint64_t last_open = ~uint64_t{0}, last_reads = 0;
   while (!timed_out_ && outstanding()) {
     bool own = reader_->in_flight() > 0 || next_range_ < ranges_.size();
     if (!own) HostPlatform::pause();  // only another thread's read is awaited
     advance(own ? (foreign_.empty() ? kWaitUs : 50) : 0);
-    uint64_t now_open = open_[0] + open_[1] + open_exact_ + foreign_.size() + reader_->counters().reads;
-    if (now_open != last) {
-      last = now_open;
+    // Not their sum: a read that completes a page raises one and lowers the other.
+    uint64_t open = open_[0] + open_[1] + open_exact_ + foreign_.size(), reads = reader_->counters().reads;
+    if (open != last_open || reads != last_reads) {
+      last_open = open;
+      last_reads = reads;
       progress = Clock::now();
     } else if (Clock::now() - progress > std::chrono::milliseconds(store_.config().timeout_ms)) {
       timed_out_ = true;
@@ -314,6 +316,11 @@ void Gatherer::abandon() {
   block_.clear();
   open_[0] = open_[1] = open_exact_ = 0;
   counters_->failures++;
+}
+
+bool Gatherer::settled() {
+  reader_->advance(0, [](void*, const RangeResult&) {}, nullptr);
+  return reader_->in_flight() == 0;
 }
 
 }  // namespace bam

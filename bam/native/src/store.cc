@@ -26,6 +26,7 @@ Store::~Store() = default;
 std::unique_ptr<Gatherer> Store::borrow(std::string* error) {
   {
     std::lock_guard<std::mutex> guard(mutex_);
+    take_back_settled();
     if (!idle_.empty()) {
       std::unique_ptr<Gatherer> gatherer = std::move(idle_.back());
       idle_.pop_back();
@@ -33,6 +34,15 @@ std::unique_ptr<Gatherer> Store::borrow(std::string* error) {
     }
   }
   return Gatherer::create(*this, error);
+}
+
+// A disk that stalls again and again must not cost a set of read buffers each time.
+void Store::take_back_settled() {
+  for (size_t i = abandoned_.size(); i-- > 0;) {
+    if (!abandoned_[i]->settled()) continue;
+    if (idle_.size() < kIdleGatherers) idle_.push_back(std::move(abandoned_[i]));
+    abandoned_.erase(abandoned_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 void Store::give_back(std::unique_ptr<Gatherer> gatherer) {

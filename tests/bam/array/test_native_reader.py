@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -188,6 +189,29 @@ def test_a_disk_that_does_not_answer_is_a_time_out_and_no_hang(matrix: np.ndarra
         with pytest.raises(bam.WaitTimeout, match="does not answer"):
             array[np.arange(0, 3000, 100)]
         np.testing.assert_array_equal(array[::7], matrix[::7])
+
+
+def test_a_slow_disk_that_answers_is_no_time_out(matrix: np.ndarray, tmp_path: Path) -> None:
+    slow = FaultRule(FaultKind.DELAY, every=1, delay_us=5000)
+    ids = np.arange(0, 3000, 10)  # 5 ms each: longer than the time-out in all
+    with bam.open_array(
+        tmp_path / "a.npy", timeout_s=1, queue_depth=1, page_bytes=512, merge_bytes=512, wrap=faulty(slow)
+    ) as array:
+        np.testing.assert_array_equal(array[ids], matrix[ids])
+
+
+def test_time_outs_do_not_add_up(matrix: np.ndarray, tmp_path: Path) -> None:
+    stall = FaultRule(FaultKind.DELAY, every=1, delay_us=100_000)
+    with bam.open_array(
+        tmp_path / "a.npy", timeout_s=0.02, engine="file", queue_depth=4, wrap=faulty(stall)
+    ) as array:
+        threads = []  # of the process: those that read for a gather stay until its reads have ended
+        for _ in range(6):
+            with pytest.raises(bam.WaitTimeout):
+                array[[0]]
+            threads.append(len(os.listdir("/proc/self/task")))
+            time.sleep(0.3)
+        assert threads[-1] <= threads[1]
 
 
 def test_rows_go_where_they_are_wanted(matrix: np.ndarray, tmp_path: Path) -> None:

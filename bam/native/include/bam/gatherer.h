@@ -89,6 +89,8 @@ class Gatherer {
 
   // Returns true when nothing is left in flight, so the gatherer can serve the next call.
   bool run(const GatherRequest& request, GatherResult* result, StoreCounters* counters);
+  // After a run() that returned false: whether the reads it gave up have ended by now, so that it can serve again.
+  bool settled();
 
  private:
   enum class Source : uint8_t { hit, joined, storage };

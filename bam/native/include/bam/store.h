@@ -79,6 +79,7 @@ class Store {
   friend class Gatherer;
   std::unique_ptr<Gatherer> borrow(std::string* error);
   void give_back(std::unique_ptr<Gatherer> gatherer);
+  void take_back_settled();
   void count(const StoreCounters& delta);
 
   std::shared_ptr<Engine> engine_;
@@ -88,7 +89,7 @@ class Store {
   StoreConfig config_;
   std::mutex mutex_;  // guards idle_ and abandoned_
   std::vector<std::unique_ptr<Gatherer>> idle_;
-  std::vector<std::unique_ptr<Gatherer>> abandoned_;  // timed out with reads in flight; kept until the store closes
+  std::vector<std::unique_ptr<Gatherer>> abandoned_;  // timed out with reads in flight; kept until these have ended
   std::atomic<uint64_t> counted_[kStoreCounters] = {};
 };
 
