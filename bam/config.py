@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import operator
 import re
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ MIN_PAGE_BYTES = 512
 MAX_PAGE_BYTES = 65536
 MAX_QUEUE_DEPTH = 32768
 MAX_MERGE_BYTES = 64 * 2**20
+# The native library counts milliseconds in 32 bits.
+MAX_TIMEOUT_S = 1_000_000
 # Pages are numbered with 42 bits in a line's state word.
 MAX_CACHE_LINES = 2**42
 
@@ -154,8 +155,8 @@ class StoreConfig:
         self._check_number("seed", 0, 2**64 - 1, "a number from 0 to 2**64 - 1")
         object.__setattr__(self, "policy", parse_kind("policy", self.policy, PolicyKind))
         object.__setattr__(self, "engine", parse_kind("engine", self.engine, EngineKind))
-        if not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < math.inf):
-            raise ConfigError("timeout_s", self.timeout_s, "a positive number of seconds")
+        if not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s <= MAX_TIMEOUT_S):
+            raise ConfigError("timeout_s", self.timeout_s, f"seconds, above 0 and up to {MAX_TIMEOUT_S}")
 
     def _check_number(self, name: str, low: int, high: int, expected: str) -> None:
         number = _whole_number(name, getattr(self, name), low, high, expected)
