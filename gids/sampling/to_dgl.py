@@ -1,0 +1,77 @@
+"""Sampled mini-batches as DGL blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from gids.graph.csc import Int64Array
+from gids.sampling.block import Block, SampledBatch
+from gids.sampling.dgl_import import import_dgl
+
+DglBatch = tuple[Any, Any, list[Any]]
+"""`(input_nodes, output_nodes, blocks)`."""
+
+
+def to_dgl(
+    batch: SampledBatch,
+    features: Mapping[str, torch.Tensor] | None = None,
+    labels: Mapping[str, torch.Tensor] | None = None,
+) -> DglBatch:
+    """`(input_nodes, output_nodes, blocks)` as DGL's loader gives: mappings by node type, or a tensor each
+    where the graph is homogeneous.
+
+    Tensors share memory with the mini-batch. `blocks[i].srcdata[dgl.NID]` and `dstdata[dgl.NID]` hold node
+    ids, `edata[dgl.EID]` edge ids if they were sampled.
+
+    Parameters
+    ----------
+    batch : SampledBatch
+    features : mapping of str to tensor, optional
+        Rows of `batch.input_nodes`; they become `blocks[0].srcdata["feat"]`.
+    labels : mapping of str to tensor, optional
+        Of the seeds; they become `blocks[-1].dstdata["label"]`.
+
+    Raises
+    ------
+    PackageMissing
+        DGL is not installed.
+    """
+    dgl = import_dgl()
+    blocks = [_block(dgl, batch, layer, block) for layer, block in enumerate(batch.blocks)]
+    for node_type, rows in (features or {}).items():
+        blocks[0].srcnodes[node_type].data["feat"] = rows
+    for node_type, values in (labels or {}).items():
+        blocks[-1].dstnodes[node_type].data["label"] = values
+    ends = _tensors(batch.input_nodes), _tensors(batch.output_nodes)
+    if batch.schema.is_homogeneous:
+        return next(iter(ends[0].values())), next(iter(ends[1].values())), blocks
+    return *ends, blocks
+
+
+def _block(dgl: Any, batch: SampledBatch, layer: int, block: Block) -> Any:
+    """One DGL block; sides and edges carry their ids."""
+    relations = {}
+    for edge_type, edges in block.edges.items():
+        # Without edge ids of their own, aggregation over a block made from CSC fails on a CPU.
+        local_ids = np.arange(edges.num_edges)
+        relations[tuple(edge_type)] = (
+            "csc",
+            tuple(map(torch.from_numpy, (edges.indptr, edges.indices, local_ids))),
+        )
+    converted = dgl.create_block(relations, dict(block.num_src), dict(block.num_dst))
+    for node_type, ids in _tensors(batch.src_nodes(layer)).items():
+        converted.srcnodes[node_type].data[dgl.NID] = ids
+    for node_type, ids in _tensors(batch.dst_nodes(layer)).items():
+        converted.dstnodes[node_type].data[dgl.NID] = ids
+    for edge_type, edges in block.edges.items():
+        if edges.edge_ids is not None:
+            converted.edges[tuple(edge_type)].data[dgl.EID] = torch.from_numpy(edges.edge_ids)
+    return converted
+
+
+def _tensors(nodes: Mapping[str, Int64Array]) -> dict[str, torch.Tensor]:
+    return {node_type: torch.from_numpy(ids) for node_type, ids in nodes.items()}
