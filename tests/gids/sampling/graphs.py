@@ -17,7 +17,8 @@ EDGE_TYPES = (("a", "likes", "a"), ("a", "owns", "b"), ("b", "of", "a"), ("b", "
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Three node types, four relations: self loops, parallel edges, empty relations and types without nodes."""
+    """Three node types, four relations: self loops, parallel edges, empty relations and types without
+    nodes."""
     num_nodes = {name: draw(st.integers(0, 12)) for name in ("a", "b", "c")}
     num_nodes["a"] += 1
     edges = {}
