@@ -55,7 +55,7 @@ $(VENV)/.stamp-install: $(VENV)/.stamp-torch pyproject.toml $(NATIVE_FILES)
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-install pyproject.toml
 	@echo "== $(VENV): what the tests need"
-	@$(PIP) --no-build-isolation --editable '.[test,dev]'
+	@$(PIP) --no-build-isolation --editable '.[test,dev,dgl,pyg]'
 	@touch $@
 
 install: $(VENV)/.stamp-test
