@@ -23,11 +23,19 @@ using explorer::ScheduledPlatform;
 constexpr uint32_t kMaxLines = 4;
 constexpr uint32_t kMaxVisits = 4;
 
+enum class Ask : uint32_t {
+  acquire,
+  hinted,       // peek(), and the line it names is tried first, as a gather does
+  note_use,     // tells of the page's next use and does not ask for it
+  forget_uses,  // of every page; `page` is the horizon
+};
+
 // One page a thread asks for. Whoever claims it fails with `reason` unless that is 0.
 struct Visit {
   uint64_t page;
   uint64_t reason = 0;
   uint64_t next_use = 0;
+  Ask ask = Ask::acquire;
 };
 
 struct CacheScript {
@@ -52,6 +60,9 @@ struct RealCache {
   }
   static void publish(LineWord& line) { bam::publish<ScheduledPlatform>(line); }
   static void unpin(LineWord& line) { bam::unpin<ScheduledPlatform>(line); }
+  static void note_use(const CacheState& cache, uint64_t page, uint64_t next_use) {
+    bam::note_use<ScheduledPlatform>(cache, page, next_use);
+  }
   static void fail_with(const CacheState& cache, uint64_t line_id, uint64_t reason) {
     bam::fail_with<ScheduledPlatform>(cache, line_id, reason);
   }
@@ -127,7 +138,7 @@ struct CacheWorld {
 
   Acquired acquire(const Visit& visit) {
     explorer::note("asks for page ", visit.page);
-    Acquired acquired = Cache::acquire(cache(), visit.page, visit.next_use);
+    Acquired acquired = ask(visit);
     if (acquired.outcome == Outcome::bypass) {
       reached(kBypass);
       return acquired;
@@ -137,6 +148,26 @@ struct CacheWorld {
     if (acquired.outcome == Outcome::hit) reached(kHit);
     if (acquired.outcome == Outcome::claimed) reached(kClaimed);
     return acquired;
+  }
+
+  Acquired ask(const Visit& visit) {
+    switch (visit.ask) {
+      case Ask::acquire: return Cache::acquire(cache(), visit.page, visit.next_use);
+      case Ask::hinted: return acquire_hinted(visit);
+      case Ask::note_use: Cache::note_use(cache(), visit.page, visit.next_use); break;
+      case Ask::forget_uses: bam::forget_uses<ScheduledPlatform>(cache(), visit.page, visit.next_use); break;
+    }
+    return {Outcome::bypass, 0};
+  }
+
+  Acquired acquire_hinted(const Visit& visit) {
+    uint64_t line_id = bam::peek<ScheduledPlatform>(cache(), visit.page);
+    if (line_id == bam::kNoLine) return Cache::acquire(cache(), visit.page, visit.next_use);
+    bam::PinResult pinned = bam::try_pin<ScheduledPlatform>(lines[line_id], visit.page);
+    if (pinned == bam::PinResult::reading) return {Outcome::joined, line_id};
+    if (pinned != bam::PinResult::valid) return Cache::acquire(cache(), visit.page, visit.next_use);
+    bam::on_hit<ScheduledPlatform>(script->policy, metas[line_id], visit.next_use);
+    return {Outcome::hit, line_id};
   }
 
   void fill(const Visit& visit, uint64_t line_id) {

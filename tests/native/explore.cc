@@ -14,6 +14,7 @@ using Scenarios = std::vector<Scenario>;
 
 constexpr bool kBatch = true;
 constexpr uint64_t kIoError = 5, kNoData = 61;
+const Visit kNoteUse{1, 0, 3, Ask::note_use};
 
 struct NamedPolicy {
   Policy policy;
@@ -68,6 +69,22 @@ void add_other_caches(const NamedPolicy& p, Scenarios& all) {
                                             {kHit, kJoinedValid, kBypass}));
 }
 
+// Threads that touch a line without a pin, while it changes hands and the new page cannot be read. The errno equals
+// the use that was foreseen for the old page.
+void add_hints(const NamedPolicy& p, Scenarios& all) {
+  const std::vector<LineWord> page_1 = {bam::make_line(1, 0, LineState::valid)};
+  const Visit fails{2, kIoError, 4}, joins{2, 0, 4};
+  auto add = [&](const char* name, Visit first, uint64_t min_states) {
+    all.push_back(cache_scenario<RealCache>(std::string("cache, ") + p.name + ": " + name,
+                                            {p.policy, 1, 1, {{first}, {fails}, {joins}}, false, page_1, {kIoError}},
+                                            min_states, {kJoinedFailed, kEvicted}));
+  };
+  add("hinted look-up of a line that changes hands", {1, 0, 3, Ask::hinted}, 4000);
+  if (p.policy != Policy::look_ahead) return;
+  add("a use is noted while the line changes hands", kNoteUse, 800);
+  add("uses are forgotten while the line changes hands", {kIoError + 1, 0, bam::kNever, Ask::forget_uses}, 800);
+}
+
 const CacheScript kLastInsertions = {
     Policy::sieve, 2, 1, {{{3}}, {{1}}, {{2}}}, false,
     {bam::make_line(1, 0, LineState::valid), bam::make_line(2, 0, LineState::valid)},
@@ -79,6 +96,7 @@ Scenarios cache_scenarios() {
   for (const NamedPolicy& p : kPolicies) {
     add_small_caches(p, all);
     add_other_caches(p, all);
+    add_hints(p, all);
   }
   all.push_back(cache_scenario<RealCache>("cache, sieve: insertion numbers run out", kLastInsertions, 10'000,
                                           {kHit, kClaimed, kEvicted}));
@@ -141,6 +159,10 @@ Scenarios planted_scenarios() {
                                             {}, "more holders than pins"),
       cache_scenario<ReasonAfterFailure>("planted: reason noted after the failure",
                                          {clock, 1, 1, {{{1, kIoError}}, {{1}}}}, 1, {}, "another reason"),
+      cache_scenario<NoteUseWithoutLock>("planted: a use noted without the lock",
+                                         {Policy::look_ahead, 1, 1, {{kNoteUse}, {{2, kIoError, 4}}}, false,
+                                          {bam::make_line(1, 0, LineState::valid)}, {kIoError}},
+                                         1, {}, "another reason"),
       cache_scenario<LeftLocked>("planted: set left locked", {clock, 1, 1, {{{1}}, {{2}}, {{3}}}}, 1, {},
                                  "a set is left locked"),
       cache_scenario<VisitByLoadAndStore>("planted: visited bit by load and store", kLastInsertions, 1, {},
@@ -155,6 +177,7 @@ Scenarios planted_scenarios() {
                                     "given out while it is outstanding"),
       queue_scenario<CreditBeforeUse>("planted: credit before the completion was used",
                                       {4, {draining({3, 2}), draining({1}), kController}}, 1, {}, "data race"),
+      queue_scenario<RoomAfterCredit>("planted: credit before room", two_submitters, 1, {}, "no room"),
       queue_scenario<DrainWithoutLock>("planted: two drainers at once", two_submitters, 1, {}, "not outstanding"),
       queue_scenario<PhaseFirst>("planted: phase written first", two_submitters, 1, {}, "torn"),
       queue_scenario<RelaxedDoorbell>("planted: relaxed doorbell", two_submitters, 1, {}, "data race"),

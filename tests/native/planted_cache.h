@@ -79,6 +79,18 @@ struct ReasonAfterFailure : RealCache {
   }
 };
 
+// Notes a use by a compare-exchange without the lock: it takes an errno for the equal use of an earlier page.
+struct NoteUseWithoutLock : RealCache {
+  static void note_use(const CacheState& cache, uint64_t page, uint64_t next_use) {
+    using P = ScheduledPlatform;
+    LineWord word = P::Atomic<LineWord>(cache.lines[0]).load(P::relaxed);
+    if (bam::page_of(word) != page || bam::state_of(word) != LineState::valid) return;
+    P::Atomic<uint64_t> meta(cache.metas[0]);
+    uint64_t seen = meta.load(P::relaxed);
+    if (seen > next_use) meta.compare_exchange_strong(seen, next_use, P::relaxed, P::relaxed);
+  }
+};
+
 // A set without a free line stays locked.
 struct LeftLocked : RealCache {
   static Acquired acquire(const CacheState& cache, uint64_t page, uint64_t next_use) {

@@ -1,6 +1,7 @@
 // Queue pairs with one bug each. The explorer must find every one of them; explore.cc fails when it does not.
 #pragma once
 
+#include "planted_cache.h"
 #include "queue_model.h"
 
 namespace model {
@@ -53,6 +54,24 @@ struct CreditBeforeUse : RealQueue {
   }
 };
 
+// Returns credit before the controller can know of the room in the completion queue.
+struct RoomAfterCredit : RealQueue {
+  template <class Sink>
+  static uint32_t try_drain(const QueuePairState& queue, uint32_t most, Sink&& sink) {
+    if (!bam::try_lock_drain<P>(queue)) return 0;
+    uint64_t first = P::Atomic<uint64_t>(queue.words->completed).load(P::relaxed);
+    uint32_t count = 0;
+    for (Completion done; count < most && bam::read_completion<P>(queue, first + count, done); count++) {
+      sink(static_cast<const Completion&>(done));
+      bam::recycle_cid(queue, first + count, done.cid);
+    }
+    if (count != 0) P::Atomic<uint64_t>(queue.words->completed).store(first + count, P::release);
+    if (count != 0) P::System<uint32_t>(*queue.cq_doorbell).store(bam::slot_of(queue, first + count), P::release);
+    bam::unlock_drain<P>(queue);
+    return count;
+  }
+};
+
 // The half of a completion with the phase is written first.
 struct PhaseFirst : RealQueue {
   static void post_completion(const QueuePairState& queue, bam::ControllerCursor& cursor, const Completion& done) {
@@ -82,19 +101,15 @@ struct DrainWithoutLock : RealQueue {
   }
 };
 
-struct RelaxedQueuePlatform : ScheduledPlatform {
-  static constexpr std::memory_order release = std::memory_order_relaxed;
-};
-
 struct RelaxedDoorbell : RealQueue {
   static bool try_publish(const QueuePairState& queue, TicketRun run) {
-    return bam::try_publish<RelaxedQueuePlatform>(queue, run);
+    return bam::try_publish<RelaxedReleasePlatform>(queue, run);
   }
 };
 
 struct RelaxedCompletion : RealQueue {
   static void post_completion(const QueuePairState& queue, bam::ControllerCursor& cursor, const Completion& done) {
-    bam::post_completion<RelaxedQueuePlatform>(queue, cursor, done);
+    bam::post_completion<RelaxedReleasePlatform>(queue, cursor, done);
   }
 };
 

@@ -152,6 +152,20 @@ BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next
   return acquired;
 }
 
+// Replaces the next use of a valid line, if it is still `seen`. Under the set's lock: without it the line could change
+// hands, and an errno that equals `seen` would be replaced.
+template <class P>
+BAM_HD void replace_use(const CacheState& cache, uint64_t line_id, uint64_t seen, uint64_t use) {
+  SetState& set = cache.sets[line_id / cache.ways];
+  lock_set<P>(set);
+  LineWord word = typename P::template Atomic<LineWord>(cache.lines[line_id]).load(P::relaxed);
+  // compare, because a hit may store another use meanwhile
+  if (state_of(word) == LineState::valid)
+    typename P::template Atomic<uint64_t>(cache.metas[line_id])
+        .compare_exchange_strong(seen, use, P::relaxed, P::relaxed);
+  unlock_set<P>(set);
+}
+
 // Tells the look-ahead policy that a page will be used at `next_use`, if it is cached and that is sooner than what it
 // knows. Takes no pin: the line may change hands meanwhile, which costs a page's place in the order, not its bytes.
 template <class P>
@@ -162,7 +176,7 @@ BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_us
     LineWord word = typename P::template Atomic<LineWord>(cache.lines[first + way]).load(P::relaxed);
     if (page_of(word) != page_id || state_of(word) != LineState::valid) continue;
     uint64_t seen = load_meta<P>(cache.metas[first + way]);
-    if (seen > next_use) replace_meta<P>(cache.metas[first + way], seen, next_use);
+    if (seen > next_use) replace_use<P>(cache, first + way, seen, next_use);
     return;
   }
 }
@@ -175,7 +189,7 @@ BAM_HD void forget_uses(const CacheState& cache, uint64_t horizon, uint64_t inst
     LineState state = state_of(typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed));
     if (state != LineState::valid) continue;
     uint64_t seen = load_meta<P>(cache.metas[line]);
-    if (seen < horizon) replace_meta<P>(cache.metas[line], seen, instead);
+    if (seen < horizon) replace_use<P>(cache, line, seen, instead);
   }
 }
 

@@ -43,12 +43,6 @@ BAM_HD void store_meta(uint64_t& meta, uint64_t value) {
   typename P::template Atomic<uint64_t>(meta).store(value, P::relaxed);
 }
 
-// For whoever holds neither a pin nor the lock: a word that has changed since it was seen may be an errno by now.
-template <class P>
-BAM_HD void replace_meta(uint64_t& meta, uint64_t seen, uint64_t value) {
-  typename P::template Atomic<uint64_t>(meta).compare_exchange_strong(seen, value, P::relaxed, P::relaxed);
-}
-
 // A look-up found the page. Called with the line pinned but its set not locked; metas are hints, so relaxed does.
 template <class P>
 BAM_HD void on_hit(Policy policy, uint64_t& meta, uint64_t next_use) {
