@@ -22,8 +22,8 @@ class Channel(Generic[Item]):
         self._closed = False
         self._changed = threading.Condition()
 
-    def put(self, item: Item) -> None:
-        """Append an item; waits while the channel is full.
+    def wait_for_room(self) -> None:
+        """Wait until there is room; with one producer there still is when it puts.
 
         Raises
         ------
@@ -34,6 +34,16 @@ class Channel(Generic[Item]):
                 self._changed.wait()
             if self._closed:
                 raise ChannelClosed
+
+    def put(self, item: Item) -> None:
+        """Append an item; waits while the channel is full.
+
+        Raises
+        ------
+        ChannelClosed
+        """
+        with self._changed:
+            self.wait_for_room()
             self._items.append(item)
             self._changed.notify_all()
 

@@ -65,7 +65,7 @@ class Pipeline:
     window : int
         Mini-batches that are sampled before one is read.
     prefetch : int
-        Mini-batches that are ready and wait for the consumer.
+        Mini-batches that are read, or being read, ahead of the consumer.
     """
 
     def __init__(
@@ -162,6 +162,8 @@ class Pipeline:
                         seconds.append(item.sample_s)
                 if len(self._fetcher) == 0:
                     break
+                # Not before: features that nobody has room for would take memory all the same.
+                self._ready.wait_for_room()
                 begin = time.perf_counter()
                 batch, fetched = self._fetcher.fetch()
                 fetch_s = time.perf_counter() - begin
