@@ -54,7 +54,7 @@ class Schema:
     UnknownNodeType
         An edge type has an end that is not in `num_nodes`.
     GraphError
-        A count is negative, or an edge type is there twice.
+        There is no node type, a count is negative, or an edge type is there twice.
     """
 
     num_nodes: Mapping[str, int]
@@ -62,6 +62,8 @@ class Schema:
 
     def __init__(self, num_nodes: Mapping[str, int], edge_types: Iterable[tuple[str, str, str]]) -> None:
         counts = {name: int(num_nodes[name]) for name in sorted(num_nodes)}
+        if not counts:
+            raise GraphError("schema", "at least one node type", "none")
         for name, count in counts.items():
             if count < 0:
                 raise GraphError(f"number of {name!r} nodes", "0 or more", str(count))

@@ -24,6 +24,34 @@ OK, DUPLICATE_SEED, SEED_OUT_OF_RANGE, BAD_INDPTR, BAD_INDEX, TOO_MANY_NODES = r
 _CHUNK = 256  # destination nodes of one unit of parallel work
 
 
+# Loops instead of numpy's functions wherever they do: each of those adds a second to the first compilation.
+
+
+@compiled
+def _starts(counts: Any) -> Any:
+    """Sums of the counts before each."""
+    starts = np.empty(len(counts), np.int64)
+    total = 0
+    for t in range(len(counts)):
+        starts[t] = total
+        total += counts[t]
+    return starts
+
+
+@compiled
+def _copy(source: Any, first: Any, target: Any, at: Any, count: Any) -> None:
+    for i in range(count):
+        target[at + i] = source[first + i]
+
+
+@compiled
+def _fail(status: Any, code: Any, index: Any, value: Any, position: Any) -> None:
+    status[0] = code
+    status[1] = index
+    status[2] = value
+    status[3] = position
+
+
 @compiled
 def _add_seeds(slots: Any, local_bits: Any, seeds: Any, counts: Any, num_nodes: Any, status: Any) -> None:
     position = first_key = 0
@@ -31,10 +59,10 @@ def _add_seeds(slots: Any, local_bits: Any, seeds: Any, counts: Any, num_nodes: 
         for local_id in range(counts[t]):
             node = seeds[position]
             if node < 0 or node >= num_nodes[t]:
-                status[:] = SEED_OUT_OF_RANGE, t, node, local_id
+                _fail(status, SEED_OUT_OF_RANGE, t, node, local_id)
                 return
             if find_or_add(slots, local_bits, first_key + node, local_id) != -1:
-                status[:] = DUPLICATE_SEED, t, node, local_id
+                _fail(status, DUPLICATE_SEED, t, node, local_id)
                 return
             position += 1
         first_key += num_nodes[t]
@@ -90,18 +118,21 @@ def _with_room(table: Any, num_nodes: Any, nodes: Any, bases: Any, counts: Any, 
     room = counts.copy()
     for r in range(len(table)):
         room[table[r, SRC_TYPE]] += offsets[r + 1] - offsets[r]
-    room = np.minimum(room, num_nodes)
-    moved = np.empty(room.sum(), np.int64)
-    moved_bases = np.cumsum(room) - room
+    total = largest = 0
     for t in range(len(counts)):
-        moved[moved_bases[t] : moved_bases[t] + counts[t]] = nodes[bases[t] : bases[t] + counts[t]]
-    return moved, moved_bases, room.max()
+        room[t] = min(room[t], num_nodes[t])
+        largest = max(largest, room[t])
+        total += room[t]
+    moved, moved_bases = np.empty(total, np.int64), _starts(room)
+    for t in range(len(counts)):
+        _copy(nodes, bases[t], moved, moved_bases[t], counts[t])
+    return moved, moved_bases, largest
 
 
 @compiled
 def _resized(array: Any, used: Any, entries: Any) -> Any:
-    larger = np.empty(entries, array.dtype)
-    larger[:used] = array[:used]
+    larger = np.empty(entries, np.int64)
+    _copy(array, 0, larger, 0, used)
     return larger
 
 
@@ -158,12 +189,13 @@ def sample_batch(
     status = np.zeros(4, np.int64)
     offsets = np.zeros((hops, relations + 1), np.int64)
     node_counts = np.zeros((hops + 1, len(num_nodes)), np.int64)
-    node_counts[0] = seed_counts
-    nodes, bases = seeds, np.cumsum(seed_counts) - seed_counts
-    begins = np.zeros_like(seed_counts)
+    _copy(seed_counts, 0, node_counts[0], 0, len(seed_counts))
+    nodes, bases = seeds, _starts(seed_counts)
+    begins = np.zeros(len(seed_counts), np.int64)
     indptr, sources, edge_ids = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     keys = np.empty((relations, 2), np.uint64)
-    local_bits = bits_for_local_ids(num_nodes.sum())
+    first_keys = _starts(num_nodes)
+    local_bits = bits_for_local_ids(first_keys[-1] + num_nodes[-1])
     slots = new_slots(max(len(seeds), expected_nodes))
     _add_seeds(slots, local_bits, seeds, seed_counts, num_nodes, status)
     for hop in range(hops):
@@ -174,7 +206,7 @@ def sample_batch(
         entries = relations
         for r in range(relations):
             entries += ends[table[r, DST_TYPE]] - begins[table[r, DST_TYPE]]
-            keys[r] = stream_key(seed, epoch, batch, hop, r)
+            keys[r, 0], keys[r, 1] = stream_key(seed, epoch, batch, hop, r)
         indptr = _resized(indptr, out, out + entries)
         starts, degrees = np.empty(entries, np.int64), np.empty(entries, np.int64)
         chunks = _chunks_of(table, fanouts[hop], bases, begins, ends)
@@ -185,7 +217,7 @@ def sample_batch(
             look_up_parallel(chunks, table, nodes, starts, degrees, bad_nodes)
         for c in range(len(chunks)):
             if bad_nodes[c] >= 0:
-                status[:] = BAD_INDPTR, chunks[c, 0], bad_nodes[c], 0
+                _fail(status, BAD_INDPTR, chunks[c, 0], bad_nodes[c], 0)
         if status[0] != OK:
             break
 
@@ -203,15 +235,15 @@ def sample_batch(
 
         nodes, bases, largest = _with_room(table, num_nodes, nodes, bases, ends, edges)
         if largest > 1 << local_bits:
-            status[:] = TOO_MANY_NODES, 0, largest, 0
+            _fail(status, TOO_MANY_NODES, 0, largest, 0)
             break
         counts = node_counts[hop + 1]
-        counts[:] = ends
+        _copy(ends, 0, counts, 0, len(ends))
         slots, relation, position = relabel(
-            table, num_nodes, slots, local_bits, nodes, bases, counts, edges, sources
+            table, num_nodes, first_keys, slots, local_bits, nodes, bases, counts, edges, sources
         )
         if relation >= 0:
-            status[:] = BAD_INDEX, relation, sources[position], 0
+            _fail(status, BAD_INDEX, relation, sources[position], 0)
         if not resample:
             begins = ends
     return status, nodes, bases, node_counts, indptr, offsets, sources, edge_ids

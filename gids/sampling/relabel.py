@@ -101,6 +101,7 @@ def _relabel(
 def relabel(
     table: Any,
     num_nodes: Any,
+    first_keys: Any,
     slots: Any,
     local_bits: Any,
     nodes: Any,
@@ -115,14 +116,16 @@ def relabel(
     Returns the hash table, which may be a larger one, and the relation and the position of an id out of
     range (-1, -1 when there is none).
     """
-    first_keys = np.cumsum(num_nodes) - num_nodes
+    total = 0
+    for t in range(len(counts)):
+        total += counts[t]
     for r in range(len(table)):
         t = table[r, SRC_TYPE]
         first, stop = offsets[r], offsets[r + 1]
         while first < stop:
-            room = len(slots) // 2 - counts.sum()
+            room = len(slots) // 2 - total
             if room <= 0:
-                slots = _rebuilt(4 * counts.sum(), local_bits, nodes, bases, counts, first_keys)
+                slots = _rebuilt(4 * total, local_bits, nodes, bases, counts, first_keys)
                 continue
             done, known = _relabel(
                 slots,
@@ -135,6 +138,7 @@ def relabel(
                 counts[t],
             )
             is_full = known - counts[t] == room
+            total += known - counts[t]
             counts[t] = known
             first += done
             if first < stop and not is_full:
