@@ -68,11 +68,11 @@ class Schema:
             if count < 0:
                 raise GraphError(f"number of {name!r} nodes", "0 or more", str(count))
         ordered = tuple(sorted(EdgeType(*edge_type) for edge_type in edge_types))
-        for edge_type, following in zip(ordered, (*ordered[1:], None), strict=True):
+        for edge_type in ordered:
             for end in (edge_type.src, edge_type.dst):
                 if end not in counts:
                     raise UnknownNodeType(end, counts)
-            if edge_type == following:
+            if ordered.count(edge_type) > 1:
                 raise GraphError(f"edge type {edge_type}", "to be there once", "it twice")
         object.__setattr__(self, "num_nodes", MappingProxyType(counts))
         object.__setattr__(self, "edge_types", ordered)

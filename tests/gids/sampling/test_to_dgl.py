@@ -49,9 +49,7 @@ def test_all_neighbours_are_those_dgl_gives(data: st.DataObject) -> None:
     seeds = data.draw(seeds_of(graph))
     layers = data.draw(st.integers(1, 3))
     ours = to_dgl(NeighborSampler([-1] * layers, return_edge_ids=True).sample(graph, seeds))
-    tensors = {
-        name: torch.tensor(seeds.get(name, []), dtype=torch.int64) for name in graph.schema.node_types
-    }
+    tensors = {name: torch.tensor(seeds.get(name, []), dtype=torch.int64) for name in graph.schema.node_types}
     theirs = dgl.dataloading.NeighborSampler([-1] * layers).sample_blocks(dgl_graph(graph), tensors)
     for name in graph.schema.node_types:
         assert sorted(ours[0][name].tolist()) == sorted(theirs[0][name].tolist())
