@@ -24,7 +24,8 @@ SCRIPT = """
     from gids.fetch.table import as_table
 
     def peak():
-        return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+        status = open("/proc/self/status").read()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
     path, cache_bytes, buffer_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     random = np.random.default_rng(0)
@@ -35,9 +36,8 @@ SCRIPT = """
     table = as_table("_N", bam.open_array(path, cache=cache))
     buffer = ConstantBuffer(table, np.arange(buffer_bytes // table.row_bytes))
     features = gids.FeatureStore({"_N": table}, {"_N": buffer})
-    loader = gids.DataLoader(
-        graph, np.arange(n), gids.NeighborSampler([8, 8]), batch_size=256, shuffle=True, features=features, window=8
-    )
+    sampler = gids.NeighborSampler([8, 8])
+    loader = gids.DataLoader(graph, np.arange(n), sampler, batch_size=256, features=features, window=8)
     largest = 0
     for number, batch in enumerate(loader):
         largest = max(largest, sum(tensor.nbytes for tensor in batch.features.values()))
