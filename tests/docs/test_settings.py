@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 import bam
+import gids
 from bam import storage
 from bam.cache.open import open_cache
 from bam.config import EngineKind, PolicyKind, ReaderKind, StoreConfig
 from bam.storage.controller import SoftwareController
 from bam.storage.queue_server import ControllerSettings
 from bam.storage.uring import DISABLE_VARIABLE
+from gids.graph.convert_options import ConvertOptions
+from gids.graph.relations import GraphOptions
 
 REPOSITORY = Path(__file__).parents[2]
 WRAPPER_SETTINGS = [
@@ -47,15 +50,20 @@ def as_text(default: object) -> str:
         return "required"
     if isinstance(default, Enum):
         default = default.value
-    if isinstance(default, ControllerSettings):
-        return "ControllerSettings()" if default == ControllerSettings() else repr(default)
+    if dataclasses.is_dataclass(default):
+        kind = type(default)
+        return f"{kind.__name__}()" if default == kind() else repr(default)
     return f'"{default}"' if isinstance(default, str) else repr(default)
+
+
+def default_of(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
     """Fields of a dataclass, keyword-only parameters of anything else."""
     if dataclasses.is_dataclass(documented_object):
-        return {field.name: as_text(field.default) for field in dataclasses.fields(documented_object)}
+        return {field.name: as_text(default_of(field)) for field in dataclasses.fields(documented_object)}
     return {
         parameter.name: as_text(parameter.default)
         for parameter in inspect.signature(documented_object).parameters.values()
@@ -73,6 +81,10 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
         ("bam.cache.open.open_cache", open_cache),
         ("bam.storage.SoftwareController", SoftwareController),
         ("bam.storage.queue_server.ControllerSettings", ControllerSettings),
+        ("gids.DataLoader", gids.DataLoader),
+        ("gids.NeighborSampler", gids.NeighborSampler),
+        ("gids.graph.convert_options.ConvertOptions", ConvertOptions),
+        ("gids.graph.relations.GraphOptions", GraphOptions),
         *[(f"bam.storage.{name}", getattr(storage, name)) for name in WRAPPER_SETTINGS],
     ],
 )
