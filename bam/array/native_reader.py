@@ -15,6 +15,7 @@ from bam.cache.host import HostCache
 from bam.config import StoreConfig
 from bam.errors import (
     ClosedError,
+    EngineUnavailable,
     FileChangedError,
     RowOutOfRange,
     StorageError,
@@ -139,7 +140,12 @@ class NativeReader(RowReader):
         text = ctypes.create_string_buffer(_ERROR_BYTES)
         status = self._gather(self._handle, byref(request), byref(result), text, _ERROR_BYTES)
         if status != 0:
-            raise StorageError("<no file>", 0, 0, -status, note=text.value.decode(errors="replace"))
+            reason = text.value.decode(errors="replace")
+            raise EngineUnavailable(
+                self._engine.info().engine,
+                f"a thread that reads needs buffers and a queue of its own: {reason}",
+                "Lower queue_depth or merge_bytes, or let fewer threads read at once",
+            )
         if result.error != 0:
             raise self._error(result, ids, out.shape[1])
 

@@ -46,7 +46,9 @@ def check_vector(
     setting: str, array: npt.NDArray[Any], dtype: npt.DTypeLike, length: int | None = None
 ) -> None:
     """Raise :class:`ConfigError` unless it has one dimension, this dtype and length, and is contiguous."""
-    wanted = (len(array) if length is None else length,)
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(setting, type(array).__name__, f"a numpy array of {np.dtype(dtype)}")
+    wanted = (array.size if length is None else length,)
     if array.dtype != dtype or array.shape != wanted or not array.flags.c_contiguous:
         found = f"{array.dtype} of shape {array.shape}, strides {array.strides}"
         raise ConfigError(setting, found, f"contiguous {np.dtype(dtype)} of shape {wanted}")

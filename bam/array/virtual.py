@@ -17,7 +17,8 @@ from bam.array.open_reader import OpenSettings, open_reader
 from bam.array.outputs import as_output, check_vector
 from bam.array.row_ids import IdArray, as_row_ids, select
 from bam.array.shared_reader import SharedReader
-from bam.errors import ConfigError
+from bam.cache.settings import checked_use
+from bam.errors import ConfigError, RowOutOfRange
 from bam.stats import ArrayInfo, ReaderStats
 
 #: Rows of a slice that are read in one go: enough to keep a disk busy, little memory for their ids.
@@ -182,15 +183,23 @@ class VirtualArray:
         ids : int64, shape (n,)
             C-contiguous, each in ``[0, len(self))``.
         next_use : uint64, shape (n,)
+
+        Raises
+        ------
+        ConfigError, RowOutOfRange
         """
         check_vector("ids", ids, np.int64)
         check_vector("next_use", next_use, np.uint64, len(ids))
+        wrong = (ids < 0) | (ids >= len(self))
+        if wrong.any():
+            raise RowOutOfRange(int(ids[wrong][0]), len(self), int(np.argmax(wrong)))
         with self._shared.use() as opened:
             if self.row_bytes and len(ids):
                 opened.reader.note_next_use(ids, self.row_bytes, next_use)
 
     def forget_next_uses(self, horizon: int, instead: int) -> None:
         """End a look-ahead: uses foreseen before `horizon` become `instead`, in the whole cache."""
+        horizon, instead = checked_use("horizon", horizon), checked_use("instead", instead)
         with self._shared.use() as opened:
             opened.reader.forget_next_uses(horizon, instead)
 

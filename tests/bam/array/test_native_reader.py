@@ -214,6 +214,14 @@ def test_time_outs_do_not_add_up(matrix: np.ndarray, tmp_path: Path) -> None:
         assert threads[-1] <= threads[1]
 
 
+def test_buffers_that_cannot_be_had_name_the_settings(matrix: np.ndarray, tmp_path: Path) -> None:
+    with (
+        bam.open_array(tmp_path / "a.npy", queue_depth=32768, merge_bytes="64MiB") as array,
+        pytest.raises(bam.EngineUnavailable, match="Lower queue_depth or merge_bytes"),
+    ):
+        array[0]
+
+
 def test_rows_go_where_they_are_wanted(matrix: np.ndarray, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     with bam.open_array(tmp_path / "a.npy", cache="8 lines") as array:

@@ -194,6 +194,7 @@ class TestGatherRows:
             {"ids": np.array([1, 2, 3, 4], np.int32)},
             {"ids": np.arange(8)[::2]},
             {"ids": np.zeros((2, 2), np.int64)},
+            {"ids": [1, 2, 3, 4]},
             {"out": np.zeros((9, 7), np.float32)},
             {"out": np.zeros((9, 27), np.uint8)},
             {"out": np.zeros((28, 9), np.uint8).T},
@@ -216,6 +217,14 @@ class TestGatherRows:
         with pytest.raises(bam.RowOutOfRange) as caught:
             array.gather_rows(np.array([0, wrong]), np.zeros((2, 28), np.uint8))
         assert (caught.value.row_id, caught.value.position) == (wrong, 1)
+        with pytest.raises(bam.RowOutOfRange) as caught:
+            array.note_next_use(np.array([0, wrong]), np.zeros(2, np.uint64))
+        assert (caught.value.row_id, caught.value.position) == (wrong, 1)
+
+    @pytest.mark.parametrize("wrong", [(-1, 0), (2**64, 0), (0, -1), (0, 2**64)])
+    def test_uses_out_of_range(self, array: bam.VirtualArray, wrong: tuple[int, int]) -> None:
+        with pytest.raises(bam.ConfigError):
+            array.forget_next_uses(*wrong)
 
 
 @pytest.mark.parametrize("key", [50, -51, [0, 50], np.array([2**64 - 1], np.uint64)])
