@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bam.bench.io import run_io
 from bam.config import parse_bytes
+from bam.errors import BamError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     names = parser.add_subparsers(dest="name", required=True)
     io = names.add_parser("io", help="engine and array against the disk's ceilings")
-    io.add_argument("file", type=Path, help="benchmark file; made when it is absent or of another size")
+    io.add_argument(
+        "file",
+        type=Path,
+        help="made when absent or of another size; a file of something else is left alone",
+    )
     io.add_argument("--size", default="4GiB", help="its size (default 4GiB)")
     io.add_argument("--json", type=Path, help="write the result there")
     io.add_argument("--iobench", type=Path, help="an independent program to compare with")
@@ -27,7 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     io.add_argument("--seconds", type=float, default=3.0, help="length of one measurement (default 3)")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    result = run_io(chosen.file, parse_bytes(chosen.size), chosen.iobench, chosen.rounds, chosen.seconds)
+    try:
+        n_bytes = parse_bytes(chosen.size, "size")
+        result = run_io(chosen.file, n_bytes, chosen.iobench, chosen.rounds, chosen.seconds)
+    except (BamError, OSError) as error:
+        io.exit(1, f"{io.prog}: {error}\n")
     text = json.dumps(result, indent=2)
     if chosen.json is not None:
         chosen.json.parent.mkdir(parents=True, exist_ok=True)

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from bam.errors import ConfigError, SourceError
 from bam.native import function
 
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 * 2**20
+_UNIT_BYTES = 4096
 
 
 def expected_words(first_word: int, n_words: int) -> npt.NDArray[np.uint64]:
@@ -30,11 +32,22 @@ def ensure_file(path: Path, n_bytes: int) -> bool:
 
     Raises
     ------
+    ConfigError
+        The size is not a multiple of 4096 bytes, or 0.
+    SourceError
+        Something else is there, which is left alone.
     OSError
         The disk is full, or the folder cannot be written; nothing is left behind.
     """
-    if path.is_file() and path.stat().st_size == n_bytes:
-        return False
+    if n_bytes <= 0 or n_bytes % _UNIT_BYTES:
+        raise ConfigError("size", n_bytes, f"a multiple of {_UNIT_BYTES} bytes, more than none")
+    if path.exists():
+        if not _is_benchmark_file(path):
+            raise SourceError(
+                str(path), "a benchmark file or none", "something else; give a path that is free"
+            )
+        if path.stat().st_size == n_bytes:
+            return False
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb", buffering=0) as file:
@@ -48,6 +61,13 @@ def ensure_file(path: Path, n_bytes: int) -> bool:
     finally:
         partial.unlink(missing_ok=True)
     return True
+
+
+def _is_benchmark_file(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(_UNIT_BYTES) == expected_words(0, _UNIT_BYTES // 8).tobytes()
 
 
 def drop_page_cache(path: Path) -> None:
