@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from ctypes import POINTER, byref, c_double, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,12 @@ import numpy.typing as npt
 import bam
 from bam.bench.files import drop_page_cache, ensure_file, expected_words
 from bam.bench.machine import command, commit, describe_machine
-from bam.native import function
-from bam.storage.native import NativeEngine
-from bam.storage.open import open_engine
+from bam.bench.random_reads import random_reads_per_s
 
 log = logging.getLogger(__name__)
 
 ROW_BYTES = 4096
-DEPTHS = (128, 256)
+DEPTHS = (64, 128, 256)
 COLD_ROWS_PER_CALL = 32768
 HIT_ROWS = 65536
 VERIFIED_ROWS = 20000
@@ -151,39 +148,11 @@ def _fio(path: Path, seconds: float) -> list[Measurement]:
 
 
 def _engine(path: Path, number: int, seconds: float) -> list[Measurement]:
-    read = function(
-        "bam_bench_random_reads",
-        c_int,
-        [
-            c_void_p,
-            c_uint32,
-            c_uint32,
-            c_uint64,
-            c_double,
-            POINTER(c_uint64),
-            POINTER(c_uint64),
-            POINTER(c_double),
-        ],
-    )
-    best = 0.0
-    with open_engine("uring", [str(path)]) as engine:
-        assert isinstance(engine, NativeEngine)
-        for depth in DEPTHS:
-            completed, failed, elapsed = c_uint64(), c_uint64(), c_double()
-            seed = 1000 * number + depth
-            status = read(
-                engine.handle,
-                depth,
-                ROW_BYTES,
-                seed,
-                seconds,
-                byref(completed),
-                byref(failed),
-                byref(elapsed),
-            )
-            assert (status, failed.value) == (0, 0)
-            best = max(best, completed.value / elapsed.value)
-    return [("iops_4k", "reads/s", best)]
+    rates = [
+        random_reads_per_s(str(path), depth, ROW_BYTES, seed=1000 * number + depth, seconds=seconds)
+        for depth in DEPTHS
+    ]
+    return [("iops_4k", "reads/s", max(rates))]
 
 
 def _cold_gather(array: bam.VirtualArray, number: int, seconds: float) -> list[Measurement]:

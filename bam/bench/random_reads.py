@@ -1,0 +1,60 @@
+"""Random reads of one file by one host thread, as fast as an engine can."""
+
+from __future__ import annotations
+
+import os
+from ctypes import POINTER, byref, c_double, c_int, c_uint32, c_uint64, c_void_p
+
+from bam.errors import ConfigError, StorageError
+from bam.native import function
+from bam.storage.native import NativeEngine
+from bam.storage.open import open_engine
+
+
+def random_reads_per_s(path: str, depth: int, read_bytes: int, *, seed: int, seconds: float) -> float:
+    """Reads per second through io_uring, with `depth` of them in flight all the time.
+
+    Parameters
+    ----------
+    path : str
+        A file that is much larger than what is read in the time, or the rate is that of repeated reads.
+    depth : int
+    read_bytes : int
+        Length and alignment of each read.
+    seed : int
+        Another one for each measurement, so that none repeats the reads of another.
+    seconds : float
+
+    Raises
+    ------
+    ConfigError
+        The file is shorter than one read.
+    EngineUnavailable, NativeLibraryMissing
+    StorageError
+        A read failed.
+    """
+    if os.path.getsize(path) < read_bytes:
+        raise ConfigError("read_bytes", read_bytes, f"at most {os.path.getsize(path)}, the bytes of {path}")
+    read = function(
+        "bam_bench_random_reads",
+        c_int,
+        [
+            c_void_p,
+            c_uint32,
+            c_uint32,
+            c_uint64,
+            c_double,
+            POINTER(c_uint64),
+            POINTER(c_uint64),
+            POINTER(c_double),
+        ],
+    )
+    completed, failed, elapsed = c_uint64(), c_uint64(), c_double()
+    with open_engine("uring", [path]) as engine:
+        assert isinstance(engine, NativeEngine)
+        counts = byref(completed), byref(failed), byref(elapsed)
+        status = read(engine.handle, depth, read_bytes, seed, seconds, *counts)
+    if status or failed.value:
+        note = f"{failed.value} of {completed.value} random reads failed"
+        raise StorageError(path, 0, read_bytes, abs(status), note=note)
+    return completed.value / elapsed.value
