@@ -19,12 +19,12 @@ class ConfigFileError(GidsError, ValueError):
     ----------
     file, key, expected : str
     value : object
-        What was found.
+        What was found; None: nothing.
     """
 
     def __init__(self, file: str, key: str, expected: str, value: object) -> None:
         self.file, self.key, self.expected, self.value = file, key, expected, value
-        found = value if isinstance(value, str) and not key else repr(value)
+        found = "nothing" if value is None else value if isinstance(value, str) and not key else repr(value)
         super().__init__(f"{file}: {key + ': ' if key else ''}expected {expected}, found {found}")
 
 
