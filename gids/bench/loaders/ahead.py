@@ -1,0 +1,46 @@
+"""A thread that has the next mini-batch ready."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from gids.bench.loaders.base import LoadedBatch
+from gids.loader.channel import Channel, ChannelClosed
+
+
+def one_ahead(make: Callable[[], Iterator[LoadedBatch]]) -> Iterator[LoadedBatch]:
+    """The same mini-batches, the next one made while the caller uses this one.
+
+    Times are those the caller waits: the end of a wait is for the features, which are made last.
+    """
+    channel: Channel[LoadedBatch | BaseException | None] = Channel(1)
+
+    def run() -> None:
+        try:
+            for batch in make():
+                channel.put(batch)
+            channel.put(None)
+        except ChannelClosed:
+            return
+        except BaseException as error:
+            channel.put(error)
+
+    thread = threading.Thread(target=run, name="one-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            begin = time.perf_counter()
+            item = channel.get()
+            wait_s = time.perf_counter() - begin
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            feature_wait_s = min(wait_s, item.feature_wait_s)
+            yield replace(item, sample_s=wait_s - feature_wait_s, feature_wait_s=feature_wait_s, adapt_s=0.0)
+    finally:
+        channel.close()
+        thread.join()

@@ -1,0 +1,130 @@
+"""`gids`: the loader of this project, with its engines watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bam.storage.engine import Engine
+from bam.storage.monitored import MonitoredEngine
+from bam.storage.native import NativeEngine
+from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
+from gids.bench.recorded import RecordedBatches
+from gids.config.sections import RunConfig
+from gids.fetch.open import FeatureSettings, open_features
+from gids.graph.graph import Graph
+from gids.loader.loader import DataLoader
+from gids.sampling.block import SampledBatch
+from gids.sampling.launch import Seeds
+from gids.sampling.neighbor import NeighborSampler
+
+
+class GidsLoader(BenchLoader):
+    """`gids.DataLoader` over one feature store, whatever work it delivers."""
+
+    def __init__(self, data: LoaderData, config: RunConfig) -> None:
+        super().__init__(data, config)
+        loader = config.loader
+        settings = FeatureSettings(
+            cache=loader.cache,
+            cpu_buffer=loader.cpu_buffer,
+            engine=loader.engine.value,
+            page_bytes=loader.page_bytes,
+            policy=loader.policy or ("look_ahead" if loader.window else "clock"),
+            queue_depth=loader.queue_depth,
+            wrap=self._monitored,
+        )
+        self._store = open_features(data.dataset, settings)
+
+    def _monitored(self, engine: Engine) -> Engine:
+        if not isinstance(engine, NativeEngine):
+            return engine  # `describe` says that it is in Python; depth and latency are left out
+        self.monitors.append(MonitoredEngine(engine))
+        return self.monitors[-1]
+
+    def deliver(self, work: Work) -> Deliveries:
+        return _GidsDeliveries(self, self._data_loader(work))
+
+    def _data_loader(self, work: Work) -> DataLoader:
+        plan, task, loader = work.plan, self.data.task, self.config.loader
+        recorded = work.recorded
+        if recorded is not None:
+            # As many mini-batches as were recorded; which seeds stand for them does not matter.
+            numbers = {task.node_type: np.arange(len(recorded))}
+            plan = replace(plan, seeds=numbers, batch_size=1, shuffle=False)
+        return DataLoader(
+            self.data.dataset,
+            plan.seeds,
+            plan.sampler() if recorded is None else RecordedSampler(recorded),
+            batch_size=plan.batch_size,
+            shuffle=plan.shuffle,
+            seed=plan.seed,
+            features=self._store,
+            labels={task.node_type: task.labels},
+            window=loader.window,
+            prefetch=loader.prefetch,
+        )
+
+    def warm_up(self, work: Work) -> None:
+        deliveries = self.deliver(work)
+        try:
+            for _ in deliveries.epoch(0):
+                pass
+        finally:
+            deliveries.close()
+
+    def describe(self) -> dict[str, Any]:
+        return {"loader": "gids.DataLoader", "features": self._store.describe()}
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class RecordedSampler(NeighborSampler):
+    """Gives recorded mini-batches by their number."""
+
+    def __init__(self, recorded: RecordedBatches) -> None:
+        super().__init__([0])
+        self._recorded = recorded
+
+    def sample(self, graph: Graph, seeds: Seeds, *, epoch: int = 0, batch: int = 0) -> SampledBatch:
+        return self._recorded[batch]
+
+
+class _GidsDeliveries(Deliveries):
+    def __init__(self, owner: GidsLoader, loader: DataLoader) -> None:
+        self._owner, self._loader = owner, loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def settings(self) -> dict[str, Any]:
+        state = self._loader.state_dict()
+        return {"seeds": state["seeds"], "sampler": state["sampler"]}
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[LoadedBatch]:
+        if first >= len(self):
+            return
+        self._loader.load_state_dict({**self._loader.state_dict(), "epoch": epoch, "batch": first})
+        before = self._loader.metrics()
+        for batch in self._loader:
+            now = self._loader.metrics()
+            wait_s, fetch_s = now.wait_s - before.wait_s, now.fetch_s - before.fetch_s
+            # Reading is the last stage: of a wait, its end was for the reading, the rest for the sampling.
+            feature_wait_s = min(wait_s, fetch_s)
+            before = now
+            yield LoadedBatch(
+                batch.sampled,
+                batch.features,
+                batch.labels,
+                batch.scales,
+                wait_s - feature_wait_s,
+                feature_wait_s,
+                counts=batch.counts,
+            )
+
+    def close(self) -> None:
+        self._loader.close()
