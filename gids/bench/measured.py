@@ -1,0 +1,115 @@
+"""Adds up what a timed run of a loader delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from gids.bench.digest import features_sha256, joined_sha256
+from gids.bench.distinct import DistinctNodes
+from gids.bench.loaders.base import LoadedBatch
+from gids.bench.observe import ProcessCounters
+from gids.fetch.counts import FetchCounts, merged, total
+
+#: Rows of a mini-batch that are copied while the clock runs, and hashed when it has stopped.
+CHECKED_ROWS = 64
+
+
+class Measured:
+    """Takes mini-batches as they are delivered; costs well below a millisecond each.
+
+    Parameters
+    ----------
+    row_bytes : mapping of str to int
+        Bytes of a feature row, of the node types that have any.
+    distinct : DistinctNodes
+    """
+
+    def __init__(self, row_bytes: Mapping[str, int], distinct: DistinctNodes) -> None:
+        self._row_bytes, self._distinct = row_bytes, distinct
+        self._steps: dict[str, list[float]] = {
+            name: [] for name in ("sample_s", "feature_wait_s", "compute_s", "adapt_s", "step_s")
+        }
+        self._counts: dict[str, FetchCounts] | None = {}
+        self._losses: list[torch.Tensor] = []
+        self._checked: list[dict[str, torch.Tensor]] = []
+        self._rows = self._bytes = self._edges = 0
+
+    def add(self, batch: LoadedBatch, wait_s: float, compute_s: float, loss: torch.Tensor | None) -> None:
+        """A mini-batch, how long the loop waited for it, and what the training step made of it."""
+        times = {
+            "sample_s": batch.sample_s,
+            "feature_wait_s": batch.feature_wait_s,
+            "compute_s": compute_s,
+            "adapt_s": batch.adapt_s,
+            "step_s": wait_s - batch.adapt_s + compute_s,
+        }
+        for name, seconds in times.items():
+            self._steps[name].append(seconds)
+        if loss is not None:
+            self._losses.append(loss)
+        nodes = {name: batch.sampled.nodes[name] for name in self._row_bytes}
+        self._distinct.add(nodes)
+        self._rows += sum(len(ids) for ids in nodes.values())
+        self._bytes += sum(len(ids) * self._row_bytes[name] for name, ids in nodes.items())
+        self._edges += batch.sampled.num_edges
+        if batch.counts is None or self._counts is None:
+            self._counts = None
+        else:
+            self._counts = merged(self._counts, batch.counts)
+        self._checked.append({name: _some(rows) for name, rows in batch.features.items()})
+
+    def result(self, counters: ProcessCounters) -> dict[str, Any]:
+        """What was measured, with the fields of `docs/results.md`."""
+        sums = {name: sum(values) for name, values in self._steps.items()}
+        return {
+            "steps": len(self._steps["step_s"]),
+            "end_to_end_s": sums["step_s"],
+            "sample_s": sums["sample_s"],
+            "feature_wait_s": sums["feature_wait_s"],
+            "compute_s": sums["compute_s"],
+            "adapt_s": sums["adapt_s"],
+            "edges": self._edges,
+            "rows_requested": self._rows,
+            "rows_distinct": len(self._distinct),
+            **self._reading(counters),
+            "timed_rows_sha256": joined_sha256(features_sha256(rows) for rows in self._checked),
+            "losses": [float(loss) for loss in self._losses],
+            "per_step": {name: values for name, values in self._steps.items() if name != "adapt_s"},
+            "process": asdict(counters),
+        }
+
+    def _reading(self, counters: ProcessCounters) -> dict[str, Any]:
+        """Where rows came from; of a memory map only what the kernel read for this process is known."""
+        if self._counts is None:
+            return {
+                "rows_from": None,
+                "hit_rate": None,
+                "reads": counters.major_faults,
+                "bytes_read": counters.device_bytes_read,
+                "bytes_useful": self._bytes,
+                "node_types": None,
+            }
+        summed = total(self._counts.values())
+        return {
+            "rows_from": {
+                "constant": summed.rows_constant,
+                "cache": summed.rows_cache,
+                "joined": summed.rows_joined,
+                "storage": summed.rows_storage,
+            },
+            "hit_rate": summed.hit_rate,
+            "reads": summed.reads,
+            "bytes_read": summed.bytes_read,
+            "bytes_useful": summed.bytes_useful,
+            "node_types": {name: asdict(each) for name, each in self._counts.items()},
+        }
+
+
+def _some(rows: torch.Tensor) -> torch.Tensor:
+    """Copies of rows spread evenly over all of them."""
+    step = max(1, len(rows) // CHECKED_ROWS)
+    return rows[::step][:CHECKED_ROWS].clone()
