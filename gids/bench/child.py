@@ -1,0 +1,163 @@
+"""`python -m gids.bench.child JOB RESULT`: one loader, in this process alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from bam.errors import BamError
+from gids.bench.data import open_data, split_of
+from gids.bench.digest import batch_sha256, features_sha256, joined_sha256
+from gids.bench.distinct import DistinctNodes
+from gids.bench.job import Job, JobKind
+from gids.bench.loaders import LOADERS, BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
+from gids.bench.measured import Measured
+from gids.bench.observe import EngineRecorder, ProcessCounters, anonymous_bytes, peak_rss_bytes
+from gids.bench.recorded import open_recorded
+from gids.bench.sources import BatchPlan, SampledSource
+from gids.models.network import build_model
+from gids.models.spec import DataSpec
+from gids.models.train import Trainer
+
+WARM_UP_SEEDS = 8
+WARM_UP_BATCH = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do the job and write its result: what was measured, or the error that stopped it."""
+    job_file, result_file = map(Path, arguments)
+    job = Job.read(job_file)
+    if job.config.bench.threads:
+        torch.set_num_threads(job.config.bench.threads)
+    try:
+        result = run(job)
+    except BamError as error:
+        result = {"failed": f"{type(error).__name__}: {error}"}
+    partial = result_file.with_suffix(".partial")
+    partial.write_text(json.dumps(result))
+    partial.replace(result_file)
+    return 0
+
+
+def run(job: Job) -> dict[str, Any]:
+    """The result of a job, as plain values."""
+    data = open_data(job.config.data, Path(job.root), Path(job.work))
+    plan = train_plan(job, data)
+    recorded = open_recorded(job.recorded) if job.recorded else None
+    begin = time.perf_counter()
+    with LOADERS[job.loader](data, job.config) as loader:
+        deliveries = loader.deliver(Work(plan, recorded))
+        try:
+            result: dict[str, Any] = {}
+            if job.kind is JobKind.TIME:
+                loader.warm_up(Work(_small(plan)))
+                result["setup_s"] = time.perf_counter() - begin
+                result |= _timed(job, data, loader, deliveries)
+            return result | _verified(deliveries, job.verify_steps)
+        finally:
+            deliveries.close()
+
+
+def train_plan(job: Job, data: LoaderData) -> BatchPlan:
+    """Mini-batches of the training part."""
+    config = job.config
+    seeds = {data.task.node_type: split_of(data.task, config.data).train}
+    return BatchPlan(
+        seeds,
+        config.sampling.fanouts,
+        config.sampling.batch_size,
+        seed=config.training.seed,
+        sampler_threads=config.loader.sampler_threads,
+    )
+
+
+def _small(plan: BatchPlan) -> BatchPlan:
+    """Mini-batches of few seeds: enough to load what is compiled, too little to warm a cache."""
+    seeds = {name: ids[-WARM_UP_SEEDS:] for name, ids in plan.seeds.items()}
+    return BatchPlan(seeds, plan.fanouts, WARM_UP_BATCH, shuffle=False, seed=plan.seed + 1)
+
+
+def endless(deliveries: Deliveries) -> Iterator[LoadedBatch]:
+    """Mini-batches of epoch 0, 1 ..."""
+    epoch = 0
+    while True:
+        yield from deliveries.epoch(epoch)
+        epoch += 1
+
+
+def _verified(deliveries: Deliveries, steps: int) -> dict[str, Any]:
+    """Fingerprints of what is delivered, step by step."""
+    if steps == 0:
+        return {}
+    batches, features = [], []
+    for _, batch in zip(range(steps), endless(deliveries), strict=False):
+        batches.append(batch_sha256(batch.sampled))
+        features.append(features_sha256(batch.features))
+    return {
+        "verified_steps": len(batches),
+        "batches_sha256": joined_sha256(batches),
+        "features_sha256": joined_sha256(features),
+        "step_batches_sha256": batches,
+        "step_features_sha256": features,
+    }
+
+
+def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveries) -> dict[str, Any]:
+    trainer = _trainer(job, data) if job.config.bench.train else None
+    row_bytes = {name: each.row_bytes for name, each in data.mapped_features.items()}
+    measured = Measured(row_bytes, DistinctNodes(data.dataset.graph.schema))
+    limit_s = job.config.bench.max_seconds or float("inf")
+    before = ProcessCounters.now()
+    with torch.random.fork_rng(devices=[]), EngineRecorder(loader.monitors) as recorder:
+        torch.manual_seed(job.config.training.seed)
+        iterator = endless(deliveries)
+        begin = time.perf_counter()
+        for _ in tqdm(range(job.steps), desc=job.loader, unit="step", disable=None, leave=False):
+            asked = time.perf_counter()
+            batch = next(iterator)
+            delivered = time.perf_counter()
+            loss = None if trainer is None else trainer.step(batch)
+            done = time.perf_counter()
+            measured.add(batch, delivered - asked, done - delivered, loss)
+            if done - begin > limit_s:
+                break
+        counters = ProcessCounters.now() - before
+        anonymous = anonymous_bytes()
+        del batch, iterator
+    return {
+        **measured.result(counters),
+        "asked_steps": job.steps,
+        "peak_rss_bytes": peak_rss_bytes(),
+        "anonymous_bytes": anonymous,
+        "storage": recorder.report(),
+        "path": loader.describe(),
+    }
+
+
+def _trainer(job: Job, data: LoaderData) -> Trainer:
+    """A new model, after another one like it made a step on a small mini-batch of zeros."""
+    config = job.config
+    spec = DataSpec.of_dataset(data.dataset, config.data.task)
+    small = next(SampledSource(data.dataset.graph, _small(train_plan(job, data))).batches(0))
+    features = {
+        name: torch.zeros(len(small.nodes[name]), each.dim) for name, each in data.mapped_features.items()
+    }
+    labels = {data.task.node_type: torch.zeros(small.node_counts[0][data.task.node_type], dtype=torch.int64)}
+    throw_away = Trainer(build_model(spec, config.model, config.training.seed), config.training, 1)
+    throw_away.step(LoadedBatch(small, features, labels, {}, 0.0, 0.0))
+    return Trainer(build_model(spec, config.model, config.training.seed), config.training, job.steps)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    # Memory maps and worker processes need no tidy end, and a limit may leave no room for one.
+    os._exit(status)
