@@ -19,3 +19,9 @@ def byte_bar(label: str, total_bytes: int, done_bytes: int) -> Bar:
         disable=None,
     )
     return bar
+
+
+def count_bar(label: str, total_bytes: int, done_bytes: int) -> Bar:
+    """The same for things that are counted and have no bytes."""
+    bar: Bar = tqdm(total=total_bytes, initial=done_bytes, desc=label, dynamic_ncols=True, disable=None)
+    return bar

@@ -1,0 +1,176 @@
+"""Tables of a report: the same content for the page and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes
+    ----------
+    heads : tuple of str
+    rows : tuple of tuples of str
+        The first column is text, the others are numbers.
+    note : str
+        Stands below.
+    """
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def html(self) -> str:
+        """As HTML."""
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in self.heads)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
+        )
+        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
+        return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{note}'
+
+    def markdown(self) -> str:
+        """As Markdown."""
+        lines = [_line(self.heads), _line(["---", *["---:"] * (len(self.heads) - 1)])]
+        lines += [_line(row) for row in self.rows]
+        note = f"\n\n{self.note}" if self.note else ""
+        return "\n".join(lines) + note
+
+
+def loaders_table(result: Result) -> Table:
+    """Times of each loader, a step, and what it read."""
+    heads = (
+        *("loader", "steps", "step, ms", "features, ms", "sampling, ms", "compute, ms"),
+        *("hit rate", "reads", "MB read", "peak RSS, MB", "gids is faster: step", "features"),
+    )
+    rows = tuple(_loader_row(name, each, result["ratios"]) for name, each in result["loaders"].items())
+    return Table(heads, rows, _loaders_note(result))
+
+
+def _loader_row(name: str, loader: Result, ratios: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    if "failed" in loader:
+        return (name, f"failed: {loader['failed']}", *[""] * 10)
+    ratio = ratios.get(name, {})
+    hit_rate = loader["hit_rate"]
+    return (
+        name,
+        f"{loader['steps']}",
+        *(per_step(loader, key) for key in ("end_to_end_s", "feature_wait_s", "sample_s", "compute_s")),
+        "-" if hit_rate is None else f"{100 * hit_rate:.1f} %",
+        f"{loader['reads']:,}",
+        f"{loader['bytes_read'] / 1e6:,.0f}",
+        f"{loader['peak_rss_bytes'] / 1e6:,.0f}",
+        *(f"{ratio[key]:.2f}x" if key in ratio else "" for key in ("end_to_end", "feature_wait")),
+    )
+
+
+def per_step(loader: Result, key: str) -> str:
+    """Milliseconds a step."""
+    return f"{1000 * loader[key] / loader['steps']:,.1f}"
+
+
+def _loaders_note(result: Result) -> str:
+    notes = []
+    for name, each in result["loaders"].items():
+        ahead, memory = each.get("read_ahead", {}), each.get("memory", {})
+        if ahead.get("note"):
+            notes.append(f"{name}: read-ahead of {ahead['asked_kib']} KiB was not possible: {ahead['note']}.")
+        if memory.get("note"):
+            notes.append(f"{name}: {memory['note']}.")
+        if "steps" in each and each["steps"] < each["asked_steps"]:
+            notes.append(f"{name}: stopped at the time limit after {each['steps']} steps.")
+    equal = result["equal"]
+    for what, same in equal.items():
+        if same is not None:
+            notes.append(f"{what.replace('_', ' ')}: {'equal' if same else 'NOT equal'} for all loaders.")
+    return " ".join(note[0].upper() + note[1:] for note in notes)
+
+
+def rows_table(result: Result) -> Table:
+    """Where rows came from, by loader."""
+    heads = ("loader", "rows", "distinct", "constant", "cache", "joined", "storage")
+    rows = []
+    for name, each in result["loaders"].items():
+        if "failed" in each:
+            continue
+        places = each["rows_from"] or {}
+        counts = (each["rows_requested"], each["rows_distinct"])
+        shares = (
+            f"{100 * places[key] / max(1, each['rows_requested']):.1f} %" if places else "-"
+            for key in ("constant", "cache", "joined", "storage")
+        )
+        rows.append((name, *(f"{count:,}" for count in counts), *shares))
+    return Table(heads, tuple(rows), "Of a memory map the kernel does not say which rows were cached.")
+
+
+def ceilings_table(result: Result) -> Table:
+    """What the disk can do, and what the gids loader got out of it."""
+    ceilings = result["ceilings"]
+    iops, sequential = ceilings["random_4k_iops"], ceilings["sequential_mb_per_s"]
+    rows = [
+        ("random reads of 4 KiB, 1/s", "-" if iops is None else f"{iops:,.0f}"),
+        ("sequential reads, MB/s", f"{sequential:,.0f}"),
+    ]
+    ours = result["loaders"].get("gids", {})
+    storage = ours.get("storage")
+    if storage and ours["end_to_end_s"]:
+        rows += [
+            ("gids: reads, 1/s over the run", f"{ours['reads'] / ours['end_to_end_s']:,.0f}"),
+            ("gids: MB/s over the run", f"{ours['bytes_read'] / 1e6 / ours['end_to_end_s']:,.0f}"),
+            ("gids: bytes per read", f"{ours['bytes_read'] / max(1, ours['reads']):,.0f}"),
+            ("gids: reads in flight, mean", f"{storage['mean_in_flight']:,.1f}"),
+            *(
+                (f"gids: latency {name}, µs", f"{value:,.0f}")
+                for name, value in storage["latency_us"].items()
+            ),
+        ]
+    return Table(("disk", ""), tuple(rows), ceilings["note"])
+
+
+def machine_table(result: Result) -> Table:
+    """Where it ran."""
+    machine = result["machine"]
+    disk = machine["disk"]
+    rows = (
+        ("processor", f"{machine['processor']}, {machine['cores']} cores"),
+        ("memory", f"{machine['memory_bytes'] / 1e9:.0f} GB"),
+        ("kernel", machine["kernel"]),
+        ("disk", f"{disk['device']}, {disk['file_system']}, read-ahead {disk['read_ahead_kib']} KiB"),
+        ("threads", f"{machine.get('threads', '')}"),
+        ("page cache", "cold" if result.get("cold") else "as it was"),
+        ("commit", result["commit"]),
+        ("command", result["command"]),
+    )
+    return Table(("", ""), rows)
+
+
+def training_table(results: Sequence[Result]) -> Table:
+    """How good the trained models are."""
+    heads = ("run", "loader", "epochs", "steps", "validation", "test", "macro-F1", "seconds")
+    rows = tuple(
+        (
+            each["config"]["name"],
+            each["loader"],
+            f"{len(each['epochs'])}",
+            f"{each['steps']:,}",
+            f"{100 * max(epoch['validation_accuracy'] for epoch in each['epochs']):.2f} %",
+            f"{100 * each['test_accuracy']:.2f} %",
+            f"{each['test_macro_f1']:.4f}",
+            f"{each['seconds']:,.1f}",
+        )
+        for each in results
+    )
+    digests = [each["losses_sha256"] for each in results]
+    note = "All losses are equal, bit for bit." if len(set(digests)) == 1 < len(digests) else ""
+    return Table(heads, rows, note)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,82 @@
+"""`gids bench e2e` and `gids bench sample`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from gids.cli.bars import count_bar
+from gids.cli.options import add_config_arguments, write_json
+from gids.cli.text import table_text
+
+NAME = "bench"
+HELP = "compare loaders (e2e) or samplers (sample) on the same work"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    kinds = parser.add_subparsers(metavar="KIND", required=True)
+    e2e = kinds.add_parser("e2e", help="loaders: sampling, features, training", description=_E2E)
+    add_config_arguments(e2e)
+    e2e.add_argument("--loaders", metavar="NAMES", help="separated by commas (default: as configured)")
+    e2e.add_argument("--steps", type=int, help="mini-batches of each loader")
+    e2e.add_argument("--memory-limit", metavar="SIZE", help="of each loader's process, page cache included")
+    e2e.add_argument("--cold", action="store_true", default=None, help="begin with nothing in the page cache")
+    e2e.add_argument("--no-train", action="store_false", dest="train", default=None, help="only load")
+    e2e.add_argument(
+        "--same-batches",
+        action="store_true",
+        default=None,
+        help="record mini-batches and give every loader the same ones",
+    )
+    e2e.add_argument("--json", metavar="F", help="write the result file")
+    e2e.set_defaults(kind=_run_e2e)
+    sample = kinds.add_parser("sample", help="sampled edges a second, beside DGL's sampler")
+    sample.add_argument("dir", metavar="DIR", help="store or IGBH folder")
+    sample.add_argument("--json", metavar="F", help="write the result file")
+    sample.set_defaults(kind=_run_sample)
+
+
+_E2E = "Each loader runs in a process of its own, with the same model, seeds and settings."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the command out; the exit status: 1 when a loader failed."""
+    status: int = arguments.kind(arguments)
+    return status
+
+
+def _run_e2e(arguments: argparse.Namespace) -> int:
+    from gids.bench.data import data_root
+    from gids.bench.e2e import run_e2e
+    from gids.bench.report.tables import loaders_table
+    from gids.config import load_config
+
+    config = load_config(arguments.config, [*arguments.set, *_overrides(arguments)])
+    result = run_e2e(config, data_root(arguments.data), report=print, progress=count_bar)
+    write_json(arguments.json, result)
+    table = loaders_table(result)
+    print(f"\n{table_text(table.heads, table.rows)}\n{table.note}")
+    return 1 if any("failed" in each for each in result["loaders"].values()) else 0
+
+
+def _overrides(arguments: argparse.Namespace) -> Iterator[str]:
+    """Options of this command as values of the section `bench`."""
+    if arguments.loaders is not None:
+        names = ", ".join(f'"{name.strip()}"' for name in arguments.loaders.split(","))
+        yield f"bench.loaders=[{names}]"
+    if arguments.memory_limit is not None:
+        yield f'bench.memory_limit="{arguments.memory_limit}"'
+    for name in ("steps", "cold", "train", "same_batches"):
+        value: Any = getattr(arguments, name)
+        if value is not None:
+            yield f"bench.{name}={str(value).lower()}"
+
+
+def _run_sample(arguments: argparse.Namespace) -> int:
+    from gids.bench.sample import run_sample
+
+    result = run_sample(arguments.dir)
+    write_json(arguments.json, result)
+    return 0
