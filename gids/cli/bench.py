@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     e2e.set_defaults(kind=_run_e2e)
     sample = kinds.add_parser("sample", help="sampled edges a second, beside DGL's sampler")
     sample.add_argument("dir", metavar="DIR", help="store or IGBH folder")
+    sample.add_argument("--threads", type=int, default=0, help="of each sampler (default: one per CPU)")
     sample.add_argument("--json", metavar="F", help="write the result file")
     sample.set_defaults(kind=_run_sample)
 
@@ -75,8 +76,21 @@ def _overrides(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _run_sample(arguments: argparse.Namespace) -> int:
-    from gids.bench.sample import run_sample
+    from gids.bench.sample import SampleBench, run_sample
 
-    result = run_sample(arguments.dir)
+    result = run_sample(arguments.dir, SampleBench(threads=arguments.threads))
     write_json(arguments.json, result)
+    rows = [
+        (
+            str(measured["fanouts"]),
+            name,
+            f"{sampler['edges_per_s'] / 1e6:.1f}",
+            f"{measured['ratios'].get(name, 1):.2f}",
+        )
+        for measured in result["fanouts"]
+        for name, sampler in measured["samplers"].items()
+    ]
+    print(table_text(("fanouts", "sampler", "M edges/s", "to DGL's"), rows))
+    compiled = result["compile"]
+    print(f"compiled in {compiled['first_s']:.1f} s, loaded again in {compiled['cached_s']:.2f} s")
     return 0
