@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from gids.bench.report.svg import Bar, Line, legend, lines, log_histogram, stacked_bars
+from gids.bench.report.svg import Bar, Line, legend, lines, log_histogram, number_text, stacked_bars
 from gids.bench.report.tables import (
     Result,
     Table,
@@ -14,6 +14,7 @@ from gids.bench.report.tables import (
     machine_table,
     per_step,
     rows_table,
+    sample_table,
     training_table,
 )
 
@@ -21,6 +22,8 @@ TIMES = ("sample_s", "feature_wait_s", "compute_s")
 TIME_NAMES = ("sampling", "waiting for features", "compute")
 PLACES = ("constant", "cache", "joined", "storage")
 PLACE_NAMES = ("constant buffer", "page cache of gids", "read under way", "storage")
+#: Results with a section of their own.
+KINDS = ("e2e", "train", "sample")
 #: Loaders this many times slower than the fastest would leave the other bars too short to see.
 MAX_SPREAD = 15
 
@@ -50,8 +53,9 @@ def html_page(results: Sequence[Result]) -> str:
     training = [result for result in results if result["name"] == "train"]
     if training:
         body += _training_html(training)
+    body += [section for result in results if result["name"] == "sample" for section in _sample_html(result)]
     for result in results:
-        if result["name"] not in ("e2e", "train"):
+        if result["name"] not in KINDS:
             body += [_heading(result), *[table.html() for table in _plain_tables(result)]]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -72,7 +76,8 @@ def markdown_page(results: Sequence[Result]) -> str:
         parts += ["## Training", training_table(training).markdown()]
     for result in results:
         if result["name"] not in ("e2e", "train"):
-            parts += [_title(result, "## "), *[each.markdown() for each in _plain_tables(result)]]
+            tables = _sample_tables(result) if result["name"] == "sample" else _plain_tables(result)
+            parts += [_title(result, "## "), *[each.markdown() for each in tables]]
     return "\n\n".join(parts) + "\n"
 
 
@@ -156,6 +161,30 @@ def _training_html(results: Sequence[Result]) -> list[str]:
         "<h3>Loss of each step</h3>",
         legend(names),
         lines(losses, "step", "loss", "Loss"),
+    ]
+
+
+def _sample_tables(result: Result) -> list[Table]:
+    return [sample_table(result), machine_table(result)]
+
+
+def _sample_html(result: Result) -> list[str]:
+    bars = [
+        Bar(
+            f"{', '.join(map(str, each['fanouts']))}: {name}",
+            [sampler["edges_per_s"]],
+            f"{number_text(sampler['edges_per_s'])} edges/s",
+        )
+        for each in result["fanouts"]
+        for name, sampler in each["samplers"].items()
+    ]
+    rate, machine = _sample_tables(result)
+    return [
+        "<h2>Sampling</h2>",
+        stacked_bars(bars, "Sampled edges a second"),
+        rate.html(),
+        "<h3>The machine</h3>",
+        f'<div class="facts">{machine.html()}</div>',
     ]
 
 

@@ -172,5 +172,25 @@ def training_table(results: Sequence[Result]) -> Table:
     return Table(heads, rows, note)
 
 
+def sample_table(result: Result) -> Table:
+    """Sampled edges a second."""
+    rows = [
+        (
+            f"fanouts {', '.join(map(str, each['fanouts']))}: {name}",
+            f"{sampler['edges_per_s']:,.0f}",
+            f"{min(sampler['rounds_edges_per_s']):,.0f} to {max(sampler['rounds_edges_per_s']):,.0f}",
+            f"{each['ratios'][name]:.2f}x" if name in each["ratios"] else "",
+        )
+        for each in result["fanouts"]
+        for name, sampler in each["samplers"].items()
+    ]
+    compiled = result["compile"]
+    note = (
+        f"Medians of {result['config']['rounds']} rounds, {result['machine']['threads']} threads. "
+        f"Compilation: {compiled['first_s']:.1f} s once, {compiled['cached_s']:.1f} s in later processes."
+    )
+    return Table(("sampler", "edges a second", "rounds", "of DGL"), tuple(rows), note)
+
+
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
