@@ -20,10 +20,20 @@ from bam.config import EngineKind, PolicyKind, ReaderKind, StoreConfig
 from bam.storage.controller import SoftwareController
 from bam.storage.queue_server import ControllerSettings
 from bam.storage.uring import DISABLE_VARIABLE
+from gids.config.sections import BenchConfig, DataConfig, LoaderConfig, RunConfig
 from gids.graph.convert_options import ConvertOptions
 from gids.graph.relations import GraphOptions
+from gids.models.config import ModelConfig, SamplingConfig, TrainConfig
 
 REPOSITORY = Path(__file__).parents[2]
+CONFIG_TABLES = {
+    "data": DataConfig,
+    "model": ModelConfig,
+    "sampling": SamplingConfig,
+    "training": TrainConfig,
+    "loader": LoaderConfig,
+    "bench": BenchConfig,
+}
 WRAPPER_SETTINGS = [
     "FaultRule",
     "LatencyEngine",
@@ -38,9 +48,9 @@ PAGE = (REPOSITORY / "docs" / "settings.md").read_text()
 
 def documented(section: str) -> dict[str, str]:
     """Name and default of each row of the section's table, as text."""
-    match = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^##+ {re.escape(section)}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert match is not None, f"no section {section!r}"
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|[^|]*\| [^|]+ \|$", match[1], re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|[^|]*\|[^|]*\|$", match[1], re.MULTILINE)
     return {name: default.strip("` ") for name, default in rows}
 
 
@@ -50,6 +60,8 @@ def as_text(default: object) -> str:
         return "required"
     if isinstance(default, Enum):
         default = default.value
+    if isinstance(default, tuple):
+        return str(default).replace("'", '"')
     if dataclasses.is_dataclass(default):
         kind = type(default)
         return f"{kind.__name__}()" if default == kind() else repr(default)
@@ -85,6 +97,7 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
         ("gids.NeighborSampler", gids.NeighborSampler),
         ("gids.graph.convert_options.ConvertOptions", ConvertOptions),
         ("gids.graph.relations.GraphOptions", GraphOptions),
+        *[(f"[{table}]", config) for table, config in CONFIG_TABLES.items()],
         *[(f"bam.storage.{name}", getattr(storage, name)) for name in WRAPPER_SETTINGS],
     ],
 )
@@ -92,12 +105,17 @@ def test_the_page_lists_what_the_code_has(section: str, documented_object: Calla
     assert documented(section) == settings_of(documented_object)
 
 
+def test_every_table_of_a_configuration_is_listed() -> None:
+    assert {field.name for field in dataclasses.fields(RunConfig)} - {"name"} == set(CONFIG_TABLES)
+
+
 def test_environment_variables() -> None:
     names = set(documented("Environment variables"))
     read_by_code = {
         name
-        for source in REPOSITORY.glob("bam/**/*.py")
-        for name in re.findall(r'"(BAM_[A-Z_]+)"', source.read_text())
+        for folder in ("bam", "gids")
+        for source in (REPOSITORY / folder).rglob("*.py")
+        for name in re.findall(r'"((?:BAM|GIDS)_[A-Z_]+)"', source.read_text())
     }
     assert DISABLE_VARIABLE in read_by_code
     assert read_by_code <= names
