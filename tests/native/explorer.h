@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "scheduled.h"
+#include "state_graph.h"
 
 namespace explorer {
 
@@ -49,43 +50,6 @@ struct Findings {
   uint32_t longest = 0;
 };
 
-// Numbers states by their hashes: an open-addressing table, a third of the memory of std::unordered_map.
-class StateTable {
- public:
-  static constexpr uint32_t kFree = ~uint32_t{0};
-
-  // The state's number, and whether it is new.
-  std::pair<uint32_t, bool> insert(uint64_t hash) {
-    if (2 * (size_ + 1) > places_.size()) grow();
-    Place* place = find(hash);
-    if (place->number != kFree) return {place->number, false};
-    *place = {hash, size_};
-    return {size_++, true};
-  }
-  uint32_t size() const { return size_; }
-
- private:
-  struct Place {
-    uint64_t hash;
-    uint32_t number;
-  };
-
-  Place* find(uint64_t hash) {
-    size_t at = hash & (places_.size() - 1);
-    while (places_[at].number != kFree && places_[at].hash != hash) at = (at + 1) & (places_.size() - 1);
-    return &places_[at];
-  }
-  void grow() {
-    std::vector<Place> old(std::max<size_t>(1024, 2 * places_.size()), {0, kFree});
-    old.swap(places_);
-    for (const Place& place : old)
-      if (place.number != kFree) *find(place.hash) = place;
-  }
-
-  std::vector<Place> places_;
-  uint32_t size_ = 0;
-};
-
 class Search {
  public:
   Search(const Program& program, const Limits& limits) : program_(program), limits_(limits) {
@@ -96,7 +60,8 @@ class Search {
     runtime().forget_words();
     enter_root();
     explore();
-    if (violations_.empty()) find_stuck_states();
+    if (violations_.empty())
+      for (const Edge& edge : graph_.edges_to_stuck_states(states_.size())) violations_.push_back({edge, kStuck});
     findings_.states = states_.size();
     if (!violations_.empty()) report_nearest();
     std::memcpy(world(), initial_world_.data(), program_.world_bytes);
@@ -104,15 +69,6 @@ class Search {
   }
 
  private:
-  // One way to go on from a state: a thread, and whether its weak compare-exchange fails for no reason.
-  struct Choice {
-    uint8_t thread;
-    bool spurious;
-  };
-  struct Edge {
-    uint32_t from, to;
-    Choice choice;
-  };
   struct Violation {
     Edge edge;  // its last step
     std::string message;
@@ -124,8 +80,6 @@ class Search {
     std::vector<uint8_t> checkpoint;
   };
 
-  static constexpr uint32_t kRoot = 0;
-  static constexpr uint32_t kNowhere = ~uint32_t{0};
   static constexpr uint32_t kTurnsShown = 6;
   // After a violation the search goes on for a while: depth first, the first one found has a long schedule.
   static constexpr uint64_t kStatesAfterViolation = 100'000;
@@ -181,24 +135,6 @@ class Search {
   }
 
   // ---- states and checkpoints
-
-  static uint64_t hash(const void* data, size_t bytes, uint64_t seed) {
-    const uint8_t* at = static_cast<const uint8_t*>(data);
-    uint64_t state = seed ^ bytes;
-    for (; bytes >= 8; at += 8, bytes -= 8) state = mixed(state, word_at(at, 8));
-    return bytes == 0 ? state : mixed(state, word_at(at, bytes));
-  }
-  static uint64_t word_at(const uint8_t* at, size_t bytes) {
-    uint64_t word = 0;
-    std::memcpy(&word, at, bytes);
-    return word;
-  }
-  // The product of two odd-ish words, folded: each input bit reaches all of the result.
-  static uint64_t mixed(uint64_t state, uint64_t word) {
-    unsigned __int128 product = static_cast<unsigned __int128>(state ^ 0x9e3779b97f4a7c15ull) *
-                                (word ^ 0xd6e8feb86659fd93ull);
-    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ (state << 32 | state >> 32);
-  }
 
   uint64_t state_hash() const {
     uint64_t state = hash(world(), program_.world_bytes, 1);
@@ -263,11 +199,11 @@ class Search {
   // The state the program is in now: followed if it is new.
   void enter_state(uint32_t from, Choice choice) {
     auto [state, is_new] = states_.insert(state_hash());
-    if (from != kNowhere) edges_.push_back({from, state, choice});
+    if (from != kNowhere) graph_.add({from, state, choice});
     if (!is_new) return;
     if (all_finished()) {
       findings_.ends++;
-      ends_.push_back(state);
+      graph_.add_end(state);
       program_.check_end(program_.world);
       return;
     }
@@ -289,7 +225,7 @@ class Search {
         continue;
       }
       if (states_.size() > last_state_) {
-        if (violations_.empty()) violations_.push_back({edges_.back(), "more states than the limit"});
+        if (violations_.empty()) violations_.push_back({graph_.last(), "more states than the limit"});
         return;
       }
       if (level.next != 0) restore(level.checkpoint);
@@ -302,62 +238,12 @@ class Search {
     }
   }
 
-  // Marks the states that lead to an end, from the ends backwards; any other is stuck for ever.
-  void find_stuck_states() {
-    const size_t n_states = states_.size();
-    std::vector<uint32_t> first(n_states + 2, 0), sources(edges_.size());
-    for (const Edge& edge : edges_) first[edge.to + 2]++;
-    for (size_t i = 2; i < first.size(); i++) first[i] += first[i - 1];
-    for (const Edge& edge : edges_) sources[first[edge.to + 1]++] = edge.from;
-    std::vector<bool> ends(n_states, false);
-    std::vector<uint32_t> todo = ends_;
-    for (uint32_t state : todo) ends[state] = true;
-    while (!todo.empty()) {
-      uint32_t state = todo.back();
-      todo.pop_back();
-      for (uint32_t i = first[state]; i < first[state + 1]; i++) {
-        if (ends[sources[i]]) continue;
-        ends[sources[i]] = true;
-        todo.push_back(sources[i]);
-      }
-    }
-    if (!ends[kRoot]) violations_.push_back({{kNowhere, kNowhere, {}}, kStuck});
-    for (const Edge& edge : edges_)
-      if (!ends[edge.to]) violations_.push_back({edge, kStuck});
-  }
-
-  // Edges that lead to each known state by as few steps as are known, nearest first.
-  std::vector<Edge> tree() const {
-    const size_t n_states = states_.size();
-    std::vector<uint32_t> first(n_states + 1, 0), order(edges_.size());
-    for (const Edge& edge : edges_) first[edge.from + 1]++;
-    for (size_t i = 1; i < first.size(); i++) first[i] += first[i - 1];
-    std::vector<uint32_t> place = first;
-    for (uint32_t i = 0; i < edges_.size(); i++) order[place[edges_[i].from]++] = i;
-    std::vector<bool> known(n_states, false);
-    known[kRoot] = true;
-    std::vector<Edge> found;
-    std::deque<uint32_t> todo{kRoot};
-    while (!todo.empty()) {
-      uint32_t state = todo.front();
-      todo.pop_front();
-      for (uint32_t i = first[state]; i < first[state + 1]; i++) {
-        const Edge& edge = edges_[order[i]];
-        if (known[edge.to]) continue;
-        known[edge.to] = true;
-        found.push_back(edge);
-        todo.push_back(edge.to);
-      }
-    }
-    return found;
-  }
-
   // ---- the trace
 
   void report_nearest() {
     std::vector<Edge> parents(states_.size(), {kNowhere, kNowhere, {}});
     std::vector<uint32_t> distances(states_.size(), 0);
-    for (const Edge& edge : tree()) {
+    for (const Edge& edge : graph_.shortest_paths(states_.size())) {
       parents[edge.to] = edge;
       distances[edge.to] = distances[edge.from] + 1;
     }
@@ -392,8 +278,7 @@ class Search {
   const Limits limits_;
   std::vector<uint8_t> initial_world_;
   StateTable states_;
-  std::vector<Edge> edges_;
-  std::vector<uint32_t> ends_;
+  StateGraph graph_;
   std::deque<Level> levels_;
   size_t depth_ = 0;
   std::vector<Violation> violations_;

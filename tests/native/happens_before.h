@@ -25,10 +25,10 @@ struct VectorClock {
 };
 
 inline bool acquires(std::memory_order order) {
-  return order == std::memory_order_acquire || order == std::memory_order_acq_rel || order == std::memory_order_seq_cst;
+  return order != std::memory_order_relaxed && order != std::memory_order_release;
 }
 inline bool releases(std::memory_order order) {
-  return order == std::memory_order_release || order == std::memory_order_acq_rel || order == std::memory_order_seq_cst;
+  return order != std::memory_order_relaxed && order != std::memory_order_acquire;
 }
 
 // Plain data, copied into checkpoints. A thread's clock counts its epochs: one ends with a release and the next
@@ -91,8 +91,8 @@ class HappensBefore {
       if (running[t]) add(ranks(threads_[t], epochs, t));
     for (uint32_t w = 0; w < n_words; w++) {
       uint32_t write = epochs[words_[w].writer].rank_of_access(words_[w].write_epoch);
-      uint64_t clocks =
-          uint64_t{ranks(words_[w].released, epochs, kMaxThreads)} << 32 | ranks_of_accesses(words_[w].readers, epochs);
+      uint64_t clocks = uint64_t{ranks(words_[w].released, epochs, kMaxThreads)} << 32 |
+                        ranks_of_accesses(words_[w].readers, epochs);
       if (clocks != 0 || write != 0) {
         add(uint64_t{w} << 16 | uint64_t{words_[w].writer} << 8 | write);
         add(clocks);

@@ -57,7 +57,7 @@ struct PublishByLoadAndStore : RealCache {
   }
 };
 
-// A sieve hit that sets the visited bit by load and store: an insertion number that was replaced meanwhile comes back.
+// A sieve hit that sets the visited bit by load and store: a number that was replaced meanwhile comes back.
 struct VisitByLoadAndStore : RealCache {
   static Acquired acquire(const CacheState& cache, uint64_t page, uint64_t next_use) {
     using P = ScheduledPlatform;

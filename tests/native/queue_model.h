@@ -41,10 +41,13 @@ struct QueueScript {
   uint32_t drain_most = kMaxDepth;
 };
 
-enum QueueEvent : size_t { kNoCredit, kPartialRun, kLaterFirst, kWaitedForEarlier, kOutOfOrder, kSeveralDrained, kDrainBusy, kGaveUp };
+enum QueueEvent : size_t {
+  kNoCredit, kPartialRun, kLaterFirst, kWaitedForEarlier, kOutOfOrder, kSeveralDrained, kDrainBusy, kGaveUp,
+};
 inline const std::vector<const char*> kQueueEvents = {
-    "no credit",           "run cut short by credit",  "a later ticket was written first", "publish waited for an earlier run",
-    "completed out of order", "several drained at once", "the drain was taken",             "a bounded wait gave up"};
+    "no credit", "a run cut short by credit", "a later ticket written first", "a publish that had to wait",
+    "completion out of order", "several drained at once", "a drain that was taken", "a bounded wait that gave up",
+};
 
 struct RealQueue {
   using P = ScheduledPlatform;
@@ -63,8 +66,8 @@ struct RealQueue {
   static bool can_post(const QueuePairState& queue, const bam::ControllerCursor& cursor) {
     return bam::can_post<P>(queue, cursor);
   }
-  static void post_completion(const QueuePairState& queue, bam::ControllerCursor& cursor, const Completion& completion) {
-    bam::post_completion<P>(queue, cursor, completion);
+  static void post_completion(const QueuePairState& queue, bam::ControllerCursor& cursor, const Completion& done) {
+    bam::post_completion<P>(queue, cursor, done);
   }
 };
 
@@ -150,8 +153,9 @@ struct QueueWorld {
 
   void reserve(Local& me, bool drains) {
     auto when_full = [&]() -> uint32_t { return drains ? drain() : 0; };
-    TicketRun run = script->bounded_waits ? bam::reserve<ScheduledPlatform>(queue(), me.wanted, kMostPauses, when_full)
-                                          : Queue::try_reserve(queue(), me.wanted);
+    TicketRun run = script->bounded_waits
+                        ? bam::reserve<ScheduledPlatform>(queue(), me.wanted, kMostPauses, when_full)
+                        : Queue::try_reserve(queue(), me.wanted);
     if (run.count == 0) {
       reached(script->bounded_waits ? kGaveUp : kNoCredit);
       if (script->bounded_waits || when_full() == 0) ScheduledPlatform::pause();
@@ -201,7 +205,8 @@ struct QueueWorld {
     uint64_t command = request[done.cid].load();
     expect(payload[command].load() == payload_of(command), "a completion before its bytes");
     expect(done.dw0 == command && done.dw1 == ~done.dw0, "a completion of another command, or a torn one");
-    expect(bam::status_of(done.status) == bam::status_of(status_for(command)), "another status than the controller's");
+    expect(bam::status_of(done.status) == bam::status_of(status_for(command)),
+           "another status than it was posted with");
     expect(++completed[command] == 1, "a command is completed twice");
     tape_twin[slot(n_completed)].store(done.cid);
     n_completed++;

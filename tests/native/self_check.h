@@ -1,6 +1,7 @@
 // The explorer against itself: small programs whose states, ends and bugs are known without it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <set>
@@ -198,6 +199,7 @@ inline Findings compare_random_programs(uint32_t n_programs) {
     total.states += findings.states;
     total.steps += findings.steps;
     total.ends += expected.size();
+    total.longest = std::max(total.longest, findings.longest);
     if (!findings.violation.empty()) total.violation = findings.violation;
     if (found != expected) total.violation = "program " + std::to_string(i) + " ends otherwise than by brute force";
   }
