@@ -4,19 +4,19 @@
 
 1. The nodes of each type start as the seeds of that type, in their order.
 2. For hop 0, 1 ... and each edge type `(s, rel, d)` in the schema's order, every known node of type `d`, in
-order,
-   takes of its `degree` in-edges
+   order, takes of its `degree` in-edges
+
    - none, if the fanout is 0 or the degree is 0;
    - all, in stored order, if the fanout is -1, or if it is at least the degree and edges are not replaced;
    - with replacement: for draw `j` = 0 ... fanout - 1, the edge at position `below(degree)`;
-   - without (Floyd: "A sample of brilliance", CACM 1987): for draw `j` = 0 ... fanout - 1, `t = below(degree
-   - fanout
-     + j + 1)`; the edge at position `t`, or at `degree - fanout + j` if an earlier draw has `t`.
-   Draws are those of `gids.sampling.random` for (seed, epoch, batch, hop, edge type), item = node id, draw =
-   `j`.
-3. After the hop, the sources of its edges, edge type by edge type and edge by edge, are appended to the
-nodes of their
-   type when they are not there yet. A local id is a position in these lists.
+   - without (Floyd: "A sample of brilliance", CACM 1987): for draw `j` = 0 ... fanout - 1, with
+     `t = below(degree - fanout + j + 1)`, the edge at position `t`, or at `degree - fanout + j` if an earlier
+     draw has `t`. Which edges are taken is unbiased; in which order they come is not random.
+
+   Draws are those of `gids.sampling.random` for (seed, epoch, batch, hop, edge type), item = node id,
+   draw = `j`.
+3. After the hop, the sources of its edges, edge type by edge type and edge by edge, are appended to the nodes
+   of their type when they are not there yet. A local id is a position in these lists.
 4. The hop's edges are one block; hop 0 makes the last one, as in DGL.
 
 All of it is data-parallel: step 2 needs a node only, its result's place is a prefix sum, and step 3 ranks

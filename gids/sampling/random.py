@@ -25,8 +25,7 @@ order; shuffling uses the relations from `SHUFFLE_STREAM` on. Seed is a u64, the
 **Choice below n**, 1 <= n < 2^32 (Lemire: "Fast random integer generation in an interval", 2019), exactly
 uniform:
 
-    for a = 0, 1, 2 ...:  m = word(item, d, a) * n  (64-bit);  accept if lo(m) >= (2^32 - n) mod n;  result
-    hi(m)
+    for a = 0, 1, 2 ...:  m = word(item, d, a) * n  (64-bit);  if lo(m) >= (2^32 - n) mod n: return hi(m)
 
 A rejected word is replaced by one of its own (the next attempt), so draws never depend on one another, and a
 warp may take them all at once. `gids.sampling.reference` says the same in plain Python.

@@ -49,6 +49,22 @@ def below(n: int, key: Key, item: int, draw: int) -> int:
         attempt += 1
 
 
+def shuffled_place(place: int, n: int, seed: int, epoch: int) -> int:
+    """Where an epoch's permutation of `range(n)` sends a place."""
+    key = stream_key(seed, epoch, 0, 0, 0xFFFF0000)
+    half_bits = 1
+    while 4**half_bits < n:
+        half_bits += 1
+    mask = 2**half_bits - 1
+    while True:
+        left, right = place >> half_bits, place & mask
+        for number in range(6):
+            left, right = right, left ^ (philox((right, number, 0, 0), key)[0] & mask)
+        place = (left << half_bits) | right
+        if place < n:
+            return place
+
+
 def choose(degree: int, fanout: int, replace: bool, key: Key, node: int) -> list[int]:
     """Positions, among a node's in-edges, of those it takes."""
     if fanout == 0 or degree == 0:
