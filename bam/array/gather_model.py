@@ -16,8 +16,8 @@ from bam.layout import Layout
 # As in gather_plan.cc and gather_read.cc.
 RUN_PAGES = 64
 BLOCK_FETCHES = 256
-CHUNK_BYTES = 4 * 2**20
-MIN_CHUNK_FETCHES, MAX_CHUNK_FETCHES = 64, 1024
+CHUNK_BYTES = 2 * 2**20
+MIN_CHUNK_FETCHES, MAX_CHUNK_FETCHES = 64, 512
 MAX_FETCHES_HELD = 65536
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from gids.errors import UnknownNodeType
-from gids.fetch.constant_buffer import ConstantBuffer
+from gids.fetch.constant_buffer import ConstantBuffer, Division
 from gids.fetch.counts import FetchCounts
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.table import Bytes, FeatureTable
@@ -88,6 +88,15 @@ class FeatureStore:
             table.close()
 
 
+@dataclass(frozen=True, eq=False)
+class _Announced:
+    """A mini-batch that waits for its features: all rows of each type, and which of them are constant."""
+
+    batch: SampledBatch
+    rows: Mapping[str, RowIds]
+    divisions: Mapping[str, Division]
+
+
 class Fetcher:
     """Reads mini-batches in the order they were announced. Used by one thread; one for each iteration.
 
@@ -101,7 +110,7 @@ class Fetcher:
     def __init__(self, store: FeatureStore, pool: OutputPool) -> None:
         self._store, self._pool = store, pool
         self._window = Window()
-        self._batches: dict[int, SampledBatch] = {}
+        self._announced: dict[int, _Announced] = {}
 
     def __len__(self) -> int:
         """Mini-batches announced and not yet read."""
@@ -109,46 +118,48 @@ class Fetcher:
 
     def announce(self, batch: SampledBatch) -> None:
         """The mini-batch will be read after all that were announced before it."""
-        number = self._store.next_number()
-        tables = self._store.tables
+        number, tables = self._store.next_number(), self._store.tables
         rows = {name: table.rows_of(batch.nodes[name]) for name, table in tables.items()}
-        pages = {name: tables[name].pages_of(ids) for name, ids in rows.items()}
-        self._window.push(WindowEntry(number, rows, pages))
-        self._batches[number] = batch
-        for name, ids in rows.items():
+        divisions = {name: buffer.divide(rows[name]) for name, buffer in self._store.buffers.items()}
+        # Constant rows are not in the window: no page is kept or read for them.
+        stored = {**rows, **{name: division.stored_rows for name, division in divisions.items()}}
+        pages = {name: tables[name].pages_of(ids) for name, ids in stored.items()}
+        self._window.push(WindowEntry(number, stored, pages))
+        self._announced[number] = _Announced(batch, rows, divisions)
+        for name, ids in stored.items():
             tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:
         """Read the mini-batch that was announced first."""
         entry = self._window.pop()
-        batch = self._batches.pop(entry.number)
+        announced = self._announced.pop(entry.number)
         tables = self._store.tables
         beyond = {name: tables[name].estimates(rows) for name, rows in entry.rows.items()}
         uses = self._window.next_uses(entry, beyond)
         tensors, counts = {}, {}
-        for name, rows in entry.rows.items():
+        for name, stored in entry.rows.items():
             table = tables[name]
-            tensors[name] = self._pool.empty(len(rows), table.row_shape, table.dtype)
-            counts[name] = self._read(name, rows, _as_bytes(tensors[name], table.row_bytes), uses[name])
-        return batch, Fetched(tensors, counts)
+            tensors[name] = self._pool.empty(len(announced.rows[name]), table.row_shape, table.dtype)
+            out = _as_bytes(tensors[name], table.row_bytes)
+            counts[name] = self._read(name, stored, out, uses[name], announced.divisions.get(name))
+        return announced.batch, Fetched(tensors, counts)
 
-    def _read(self, name: str, rows: RowIds, out: Bytes, uses: Uses) -> FetchCounts:
-        table, buffer = self._store.tables[name], self._store.buffers.get(name)
+    def _read(
+        self, name: str, stored: RowIds, out: Bytes, uses: Uses, division: Division | None
+    ) -> FetchCounts:
+        table = self._store.tables[name]
         before = table.counts()
-        n_constant = 0
-        if buffer is None or buffer.n_rows == 0:
-            table.read(rows, out, None, uses)
-        else:
-            division = buffer.divide(rows)
-            n_constant = len(division.constant_out)
-            buffer.copy(division.constant_places, out, division.constant_out)
-            if len(division.stored_rows):
-                table.read(division.stored_rows, out, division.stored_out, uses[division.stored_out])
-        return FetchCounts.of(n_constant) + _difference(table.counts(), before)
+        if division is None:
+            table.read(stored, out, None, uses)
+            return _difference(table.counts(), before)
+        self._store.buffers[name].copy(division.constant_places, out, division.constant_out)
+        if len(stored):
+            table.read(stored, out, division.stored_out, uses)
+        return FetchCounts.of(len(division.constant_out)) + _difference(table.counts(), before)
 
     def close(self) -> None:
         """Forget what was announced and not read."""
-        self._batches.clear()
+        self._announced.clear()
         if len(self._window):
             self._window = Window()
         for table in self._store.tables.values():

@@ -17,6 +17,9 @@ from gids.graph.hotness import graph_degrees
 
 logger = logging.getLogger(__name__)
 
+#: Rows of a mini-batch lie scattered: longer reads would only take memory for their staging.
+MERGE_BYTES = 16384
+
 
 @dataclass(frozen=True)
 class FeatureSettings:

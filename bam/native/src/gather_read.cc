@@ -11,8 +11,8 @@ namespace bam {
 namespace {
 
 constexpr uint32_t kBlockFetches = 256;        // sorted and merged together
-constexpr uint32_t kChunkBytes = 4u << 20;     // spare memory of a chunk, when nothing can be cached
-constexpr uint32_t kMaxChunkFetches = 1024;
+constexpr uint32_t kChunkBytes = 2u << 20;     // spare memory of a chunk, when nothing can be cached
+constexpr uint32_t kMaxChunkFetches = 512;
 constexpr uint32_t kMinChunkFetches = 64;
 constexpr uint64_t kMaxFetchesHeld = 65536;    // of a long call; then it drains and forgets them
 constexpr uint32_t kWaitUs = 2000;

@@ -171,3 +171,18 @@ def test_shares(value: float | str, expected: int) -> None:
 def test_wrong_shares(value: float | str) -> None:
     with pytest.raises(bam.ConfigError, match="cpu_buffer"):
         parse_share(value, 1000, "cpu_buffer")
+
+
+def test_constant_rows_take_no_room_in_the_cache(files: dict[str, np.ndarray], tmp_path: Path) -> None:
+    """The more rows are constant, the less is read for the others through the same cache."""
+    read = []
+    for share in (0.0, 0.2, 0.5):
+        tables = stored(tmp_path, "100 lines")
+        buffers = {
+            name: ConstantBuffer(table, np.arange(int(share * table.n_rows)))
+            for name, table in tables.items()
+        }
+        store = FeatureStore(tables, buffers)
+        read.append(sum(total(each.counts.values()).pages_read for each in run(store, trace(files), 8)))
+        store.close()
+    assert read[0] > 1.15 * read[1] > 1.3 * read[2]
