@@ -24,7 +24,7 @@ NATIVE_FILES := CMakeLists.txt $(wildcard bam/native/src/*) $(wildcard bam/nativ
 .PHONY: help install demo test lint pytest explore sanitize bench-io check-python clean
 
 help:
-	@echo "make demo      install and show what the storage layer does (no GPU needed)"
+	@echo "make demo      install, read from cold files, train an RGAT beside memory maps; ends with report.html"
 	@echo "make test      install, then linters, types, layer contracts and the test suite"
 	@echo "make install   only the set-up: $(VENV) with everything for tests"
 	@echo "make explore   shared headers under every schedule of 2 and 3 threads"
@@ -74,8 +74,15 @@ pytest: $(VENV)/.stamp-test
 explore sanitize:
 	$(MAKE) -C tests/native $@
 
-demo: $(VENV)/.stamp-install
+$(VENV)/.stamp-demo: $(VENV)/.stamp-install pyproject.toml
+	@echo "== $(VENV): what the models need"
+	@$(PIP) --no-build-isolation --editable '.[pyg]'
+	@touch $@
+
+# The second one writes 450 MB to build/demo and report.html; what is there already is not made again.
+demo: $(VENV)/.stamp-demo
 	$(BIN)/python examples/demo_storage.py
+	$(BIN)/python examples/demo_training.py
 
 BENCH_FILE ?= build/bench-io.bin
 BENCH_JSON ?= build/bench-io.json
