@@ -13,6 +13,7 @@ from gids.bench.report.tables import (
     loaders_table,
     machine_table,
     per_step,
+    reading_table,
     rows_table,
     sample_table,
     training_table,
@@ -82,13 +83,17 @@ def markdown_page(results: Sequence[Result]) -> str:
 
 
 def _e2e_tables(result: Result) -> list[Table]:
-    return [loaders_table(result), rows_table(result), ceilings_table(result), machine_table(result)]
+    return [
+        *(loaders_table(result), rows_table(result), reading_table(result)),
+        *(ceilings_table(result), machine_table(result)),
+    ]
 
 
 def _e2e_html(result: Result) -> list[str]:
     storage = result["loaders"].get("gids", {}).get("storage")
     sections = [_heading(result), loaders_table(result).html(), *_time_figures(result)]
     sections += ["<h3>Where rows came from</h3>", _rows_figure(result), rows_table(result).html()]
+    sections += ["<h3>What was read</h3>", reading_table(result).html()]
     if storage:
         depth, latency = storage["in_flight"], storage["latency_histogram"]
         sections += [
@@ -157,10 +162,10 @@ def _training_html(results: Sequence[Result]) -> list[str]:
         training_table(results).html(),
         "<h3>Validation accuracy</h3>",
         legend(names),
-        lines(accuracy, "epoch", "accuracy, %", "Validation accuracy", y_from_zero=False),
+        lines(accuracy, "epoch", "accuracy, %", "Validation accuracy", y_from_zero=False, whole_x=True),
         "<h3>Loss of each step</h3>",
         legend(names),
-        lines(losses, "step", "loss", "Loss"),
+        lines(losses, "step", "loss", "Loss", whole_x=True),
     ]
 
 

@@ -83,11 +83,19 @@ def stacked_bars(bars: Sequence[Bar], title: str) -> str:
     return _svg(shapes, max(1, len(bars)) * ROW_HEIGHT, title)
 
 
-def lines(curves: Sequence[Line], x_name: str, y_name: str, title: str, y_from_zero: bool = True) -> str:
-    """Curves over one pair of axes."""
+def lines(
+    curves: Sequence[Line],
+    x_name: str,
+    y_name: str,
+    title: str,
+    *,
+    y_from_zero: bool = True,
+    whole_x: bool = False,
+) -> str:
+    """Curves over one pair of axes; with `whole_x` there are no fractions between 1 and 2."""
     xs = [value for curve in curves for value in curve.x] or [0.0]
     ys = [value for curve in curves for value in curve.y] or [0.0]
-    x_axis = Axis.of(min(xs), max(xs))
+    x_axis = Axis.of(min(xs), max(xs), 1.0 if whole_x else 0.0)
     y_axis = Axis.of(0.0 if y_from_zero else min(ys), max(ys))
     shapes = _frame(x_axis, y_axis, x_name, y_name)
     for colour, curve in zip(COLOURS, curves, strict=False):
@@ -123,11 +131,11 @@ class Axis:
     ticks: tuple[float, ...]
 
     @classmethod
-    def of(cls, low: float, high: float) -> Axis:
+    def of(cls, low: float, high: float, least_step: float = 0.0) -> Axis:
         """With round ticks around a range."""
         if not high > low:
             high = low + (abs(low) or 1.0)
-        step = _round_step((high - low) / 4)
+        step = max(least_step, _round_step((high - low) / 4))
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         return cls(tuple(number * step for number in range(first, last + 1)))
 
@@ -144,7 +152,7 @@ class LogAxis(Axis):
     high: float = 10.0
 
     @classmethod
-    def of(cls, low: float, high: float) -> LogAxis:
+    def of(cls, low: float, high: float, least_step: float = 0.0) -> LogAxis:
         decades = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
         return cls(tuple(10.0**power for power in decades), low, high)
 

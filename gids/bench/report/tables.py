@@ -45,10 +45,10 @@ class Table:
 
 
 def loaders_table(result: Result) -> Table:
-    """Times of each loader, a step, and what it read."""
+    """Times of each loader, a step."""
     heads = (
         *("loader", "steps", "step, ms", "features, ms", "sampling, ms", "compute, ms"),
-        *("hit rate", "reads", "MB read", "peak RSS, MB", "gids is faster: step", "features"),
+        *("gids is faster: step", "features"),
     )
     rows = tuple(_loader_row(name, each, result["ratios"]) for name, each in result["loaders"].items())
     return Table(heads, rows, _loaders_note(result))
@@ -56,17 +56,12 @@ def loaders_table(result: Result) -> Table:
 
 def _loader_row(name: str, loader: Result, ratios: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
     if "failed" in loader:
-        return (name, f"failed: {loader['failed']}", *[""] * 10)
+        return (name, "failed", *[""] * 6)
     ratio = ratios.get(name, {})
-    hit_rate = loader["hit_rate"]
     return (
         name,
         f"{loader['steps']}",
         *(per_step(loader, key) for key in ("end_to_end_s", "feature_wait_s", "sample_s", "compute_s")),
-        "-" if hit_rate is None else f"{100 * hit_rate:.1f} %",
-        f"{loader['reads']:,}",
-        f"{loader['bytes_read'] / 1e6:,.0f}",
-        f"{loader['peak_rss_bytes'] / 1e6:,.0f}",
         *(f"{ratio[key]:.2f}x" if key in ratio else "" for key in ("end_to_end", "feature_wait")),
     )
 
@@ -79,6 +74,8 @@ def per_step(loader: Result, key: str) -> str:
 def _loaders_note(result: Result) -> str:
     notes = []
     for name, each in result["loaders"].items():
+        if "failed" in each:
+            notes.append(f"{name} failed: {each['failed']}.")
         ahead, memory = each.get("read_ahead", {}), each.get("memory", {})
         if ahead.get("note"):
             notes.append(f"{name}: read-ahead of {ahead['asked_kib']} KiB was not possible: {ahead['note']}.")
@@ -95,19 +92,41 @@ def _loaders_note(result: Result) -> str:
 
 def rows_table(result: Result) -> Table:
     """Where rows came from, by loader."""
-    heads = ("loader", "rows", "distinct", "constant", "cache", "joined", "storage")
+    heads = ("loader", "rows", "distinct", "constant", "cache", "joined", "storage", "hit rate")
     rows = []
-    for name, each in result["loaders"].items():
-        if "failed" in each:
-            continue
+    for name, each in _done(result).items():
         places = each["rows_from"] or {}
         counts = (each["rows_requested"], each["rows_distinct"])
         shares = (
             f"{100 * places[key] / max(1, each['rows_requested']):.1f} %" if places else "-"
             for key in ("constant", "cache", "joined", "storage")
         )
-        rows.append((name, *(f"{count:,}" for count in counts), *shares))
+        hit_rate = "-" if each["hit_rate"] is None else f"{100 * each['hit_rate']:.1f} %"
+        rows.append((name, *(f"{count:,}" for count in counts), *shares, hit_rate))
     return Table(heads, tuple(rows), "Of a memory map the kernel does not say which rows were cached.")
+
+
+def reading_table(result: Result) -> Table:
+    """What each loader read and held."""
+    heads = ("loader", "reads", "MB read", "MB useful", "peak RSS, MB", "limit, MB", "with page cache, MB")
+    rows = []
+    for name, each in _done(result).items():
+        memory = each["memory"]
+        limit, peak = (memory["limit_bytes"], memory["peak_bytes"]) if memory["enforced"] else (0, 0)
+        rows.append(
+            (
+                name,
+                f"{each['reads']:,}",
+                *(f"{each[key] / 1e6:,.0f}" for key in ("bytes_read", "bytes_useful", "peak_rss_bytes")),
+                *(f"{number / 1e6:,.0f}" if number else "-" for number in (limit, peak)),
+            )
+        )
+    note = "Of a memory map, reads are page faults that waited; bytes are what the kernel read, ahead or not."
+    return Table(heads, tuple(rows), note)
+
+
+def _done(result: Result) -> dict[str, Result]:
+    return {name: each for name, each in result["loaders"].items() if "failed" not in each}
 
 
 def ceilings_table(result: Result) -> Table:

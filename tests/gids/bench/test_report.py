@@ -22,6 +22,8 @@ MACHINE = {
     "disk": {"device": "vda", "file_system": "ext4", "read_ahead_kib": 128},
 }
 
+MEMORY = {"limit_bytes": 2e9, "enforced": True, "peak_bytes": 1e9, "note": ""}
+
 
 def _loader(step_s: float, known: bool) -> dict[str, Any]:
     counts = {"constant": 10, "cache": 20, "joined": 30, "storage": 40}
@@ -36,8 +38,13 @@ def _loader(step_s: float, known: bool) -> dict[str, Any]:
         **{"steps": 2, "asked_steps": 2, "end_to_end_s": 2 * step_s, "feature_wait_s": step_s},
         **{"sample_s": step_s / 2, "compute_s": step_s / 2, "rows_requested": 100, "rows_distinct": 60},
         **{"rows_from": counts if known else None, "hit_rate": 0.6 if known else None, "reads": 7},
-        **{"bytes_read": 28672, "peak_rss_bytes": 5e8, "node_types": {"a": by_type} if known else None},
-        **{"storage": storage if known else None, "memory": {"note": ""}, "read_ahead": {"note": ""}},
+        **{
+            "bytes_read": 28672,
+            "bytes_useful": 20000,
+            "peak_rss_bytes": 5e8,
+            "node_types": {"a": by_type} if known else None,
+        },
+        **{"storage": storage if known else None, "memory": MEMORY, "read_ahead": {"note": ""}},
     }
 
 
@@ -116,7 +123,12 @@ def test_the_page_needs_nothing_else_and_says_everything() -> None:
     for svg in re.findall(r"<svg.*?</svg>", page):
         _check_svg(svg)
     assert page.count("<svg") == 8
-    for text in ("failed: StorageError: &lt;gone&gt;", "A &amp; B &lt;fast&gt;", "700.00x", "NOT equal"):
+    for text in (
+        "Broken failed: StorageError: &lt;gone&gt;",
+        "A &amp; B &lt;fast&gt;",
+        "700.00x",
+        "NOT equal",
+    ):
         assert text in page
     assert "All losses are equal, bit for bit." in page
     assert "The same without the slowest" in page
@@ -124,11 +136,12 @@ def test_the_page_needs_nothing_else_and_says_everything() -> None:
 
 def test_markdown_has_the_same_tables() -> None:
     text = markdown_page([_e2e(), _train(), _sample()])
+    assert "Broken failed: StorageError: <gone>." in text
     assert "| dgl-mmap | 2 | 60,000.0 |" in text
     assert "| fanouts 10, 5: gids | 9,000,000 |" in text
     assert "Features: NOT equal for all loaders." in text
     widths = {line.count("|") for line in text.splitlines() if line.startswith("| gids |")}
-    assert len(widths) == 2  # of the two tables of loaders
+    assert widths == {8, 9}
 
 
 def test_results_of_another_kind_become_a_table() -> None:
@@ -163,7 +176,7 @@ def test_no_text_overlaps_in_bars(rows: list[tuple[str, list[float]]]) -> None:
 @given(st.lists(st.tuples(floats, floats), max_size=40), st.booleans())
 def test_no_text_overlaps_in_lines(points: list[tuple[float, float]], from_zero: bool) -> None:
     curve = Line("curve", [x for x, _ in points], [y for _, y in points])
-    _check_svg(lines([curve], "seconds", "reads in flight", "lines", from_zero))
+    _check_svg(lines([curve], "seconds", "reads in flight", "lines", y_from_zero=from_zero))
 
 
 @settings(max_examples=60, deadline=None)
