@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def _verified(deliveries: Deliveries, steps: int) -> dict[str, Any]:
     if steps == 0:
         return {}
     batches, features = [], []
-    for _, batch in zip(range(steps), endless(deliveries), strict=False):
+    for batch in islice(endless(deliveries), steps):
         batches.append(batch_sha256(batch.sampled))
         features.append(features_sha256(batch.features))
     return {
@@ -127,11 +128,12 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
             loss = None if trainer is None else trainer.step(batch)
             done = time.perf_counter()
             measured.add(batch, delivered - asked, done - delivered, loss)
+            del batch
             if done - begin > limit_s:
                 break
         counters = ProcessCounters.now() - before
         anonymous = anonymous_bytes()
-        del batch, iterator
+        del iterator
     return {
         **measured.result(counters),
         "asked_steps": job.steps,

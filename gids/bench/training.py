@@ -173,6 +173,7 @@ class _Run:
                 begin = time.perf_counter()
                 self._new_losses.append(self._trainer.step(batch))
                 self._count(batch, time.perf_counter() - begin)
+                del batch
                 state.batch += 1
                 bar.update(1)
                 # Not where the loader could not go on: DGL's own sampler restarts its epoch.

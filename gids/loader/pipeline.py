@@ -168,6 +168,8 @@ class Pipeline:
                 batch, fetched = self._fetcher.fetch()
                 fetch_s = time.perf_counter() - begin
                 self._ready.put(Prepared(batch, fetched, seconds.pop(0), fetch_s))
+                # The consumer alone decides how long the features live.
+                del batch, fetched
         finally:
             self._fetcher.close()
         if end is not None and end.error is not None:

@@ -20,8 +20,12 @@ def one_ahead(make: Callable[[], Iterator[LoadedBatch]]) -> Iterator[LoadedBatch
 
     def run() -> None:
         try:
-            for batch in make():
+            batches = make()
+            while (batch := next(batches, None)) is not None:
                 channel.put(batch)
+                del batch
+                # Made only when there is room for it: the next one takes as much memory.
+                channel.wait_for_room()
             channel.put(None)
         except ChannelClosed:
             return
@@ -40,7 +44,11 @@ def one_ahead(make: Callable[[], Iterator[LoadedBatch]]) -> Iterator[LoadedBatch
             if isinstance(item, BaseException):
                 raise item
             feature_wait_s = min(wait_s, item.feature_wait_s)
-            yield replace(item, sample_s=wait_s - feature_wait_s, feature_wait_s=feature_wait_s, adapt_s=0.0)
+            loaded = [
+                replace(item, sample_s=wait_s - feature_wait_s, feature_wait_s=feature_wait_s, adapt_s=0.0)
+            ]
+            del item
+            yield loaded.pop()  # nothing here keeps its features while the next mini-batch is awaited
     finally:
         channel.close()
         thread.join()

@@ -110,21 +110,26 @@ class _GidsDeliveries(Deliveries):
             return
         self._loader.load_state_dict({**self._loader.state_dict(), "epoch": epoch, "batch": first})
         before = self._loader.metrics()
-        for batch in self._loader:
+        iterator = iter(self._loader)
+        while (batch := next(iterator, None)) is not None:
             now = self._loader.metrics()
             wait_s, fetch_s = now.wait_s - before.wait_s, now.fetch_s - before.fetch_s
             # Reading is the last stage: of a wait, its end was for the reading, the rest for the sampling.
             feature_wait_s = min(wait_s, fetch_s)
             before = now
-            yield LoadedBatch(
-                batch.sampled,
-                batch.features,
-                batch.labels,
-                batch.scales,
-                wait_s - feature_wait_s,
-                feature_wait_s,
-                counts=batch.counts,
-            )
+            loaded = [
+                LoadedBatch(
+                    batch.sampled,
+                    batch.features,
+                    batch.labels,
+                    batch.scales,
+                    wait_s - feature_wait_s,
+                    feature_wait_s,
+                    counts=batch.counts,
+                )
+            ]
+            del batch
+            yield loaded.pop()  # nothing here keeps its features while the next mini-batch is awaited
 
     def close(self) -> None:
         self._loader.close()

@@ -148,24 +148,31 @@ class _PlainDeliveries(Deliveries):
 
     def _made(self, epoch: int, first: int) -> Iterator[LoadedBatch]:
         batches = self._source.batches(epoch, first)
-        while True:
-            begin, adapted = time.perf_counter(), self._source.adapt_s
-            batch = next(batches, None)
-            if batch is None:
-                return
-            sampled, adapt_s = time.perf_counter(), self._source.adapt_s - adapted
-            features = self._owner.gather(batch)
-            done = time.perf_counter()
-            yield LoadedBatch(
-                batch,
-                features,
-                self._owner.labels_of(batch),
-                self._scales,
-                sample_s=sampled - begin - adapt_s,
-                feature_wait_s=done - sampled,
-                adapt_s=adapt_s,
-                counts=self._owner.counts(batch),
-            )
+        made = self._next(batches)
+        while made:
+            yield made.pop()  # nothing here keeps its features while the next mini-batch is made
+            made = self._next(batches)
+
+    def _next(self, batches: Iterator[SampledBatch]) -> list[LoadedBatch]:
+        """The next mini-batch in a list, from which the caller takes it; empty at the end."""
+        begin, adapted = time.perf_counter(), self._source.adapt_s
+        batch = next(batches, None)
+        if batch is None:
+            return []
+        sampled, adapt_s = time.perf_counter(), self._source.adapt_s - adapted
+        features = self._owner.gather(batch)
+        done = time.perf_counter()
+        loaded = LoadedBatch(
+            batch,
+            features,
+            self._owner.labels_of(batch),
+            self._scales,
+            sample_s=sampled - begin - adapt_s,
+            feature_wait_s=done - sampled,
+            adapt_s=adapt_s,
+            counts=self._owner.counts(batch),
+        )
+        return [loaded]
 
     def close(self) -> None:
         """Iterators that are dropped stop by themselves."""
