@@ -58,13 +58,16 @@ class GatherModel:
             end = self._end_of_run(ids, position)
             self._plan_run(ids[position], end - position, NEVER if next_use is None else next_use[position])
             position = end
-            if len(self._block) >= BLOCK_FETCHES:
-                self._close_block()
-            if len(self._current.pages) >= self._chunk_fetches:
-                self._close_chunk()
-            if self._held >= MAX_FETCHES_HELD:
-                self._finish()
+            self._stay_in_bounds()
         self._finish()
+
+    def _stay_in_bounds(self) -> None:
+        if len(self._block) >= BLOCK_FETCHES:
+            self._close_block()
+        if len(self._current.pages) >= self._chunk_fetches:
+            self._close_chunk()
+        if self._held >= MAX_FETCHES_HELD:
+            self._finish()
 
     def _end_of_run(self, ids: list[int], position: int) -> int:
         most = max(1, RUN_PAGES * self._page_bytes // self._row_bytes)
@@ -77,7 +80,11 @@ class GatherModel:
         first = row_id * self._row_bytes
         last = first + n_rows * self._row_bytes - 1
         pages = range(first // self._page_bytes, last // self._page_bytes + 1)
-        sources = {page_id: self._plan_page(page_id, next_use) for page_id in pages}
+        sources = {}
+        for planned, page_id in enumerate(pages, 1):
+            sources[page_id] = self._plan_page(page_id, next_use)
+            if planned % RUN_PAGES == 0:
+                self._stay_in_bounds()
         for row in range(row_id, row_id + n_rows):
             begin, end = row * self._row_bytes, (row + 1) * self._row_bytes - 1
             mine = {sources[page] for page in range(begin // self._page_bytes, end // self._page_bytes + 1)}

@@ -90,15 +90,16 @@ void Gatherer::plan_run(uint64_t position, uint64_t n_rows) {
   uint64_t next_use = request_.next_use ? request_.next_use[position] : kNever;
   uint64_t hint = hints_[position - hints_begin_];
   sources_.clear();
-  for (uint64_t done = 0; done < left;) {
+  for (uint64_t done = 0; done < left && !timed_out_;) {
     uint64_t page_id = (logical + done) / page_bytes, inside = (logical + done) % page_bytes;
     uint64_t length = std::min(page_bytes - inside, left - done);
     Piece piece = {out + done, static_cast<uint32_t>(inside), static_cast<uint32_t>(length),
                    position + done / request_.row_bytes, kNone};
     sources_.push_back(plan_piece(page_id, piece, next_use, done == 0 ? hint : kNoLine));
     done += length;
+    if (sources_.size() % kRunPages == 0) stay_in_bounds();  // in the middle of a long row
   }
-  count_rows(position, n_rows);
+  if (!timed_out_) count_rows(position, n_rows);
 }
 
 Gatherer::Source Gatherer::plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use, uint64_t hint) {

@@ -77,13 +77,18 @@ void Gatherer::plan_all() {
     uint64_t n_rows = run_length(position);
     plan_run(position, n_rows);
     position += n_rows;
-    if (block_.size() >= kBlockFetches) {
-      close_block();
-      advance(0);
-    }
-    if (fetches_.size() - chunk_first_ >= chunk_fetches_) close_chunk();
-    if (fetches_.size() >= kMaxFetchesHeld) finish();
+    stay_in_bounds();
   }
+}
+
+// What is planned is read before it takes more memory, or pins more lines, than a call may.
+void Gatherer::stay_in_bounds() {
+  if (block_.size() >= kBlockFetches) {
+    close_block();
+    advance(0);
+  }
+  if (fetches_.size() - chunk_first_ >= chunk_fetches_) close_chunk();
+  if (fetches_.size() >= kMaxFetchesHeld) finish();
 }
 
 // Turns the planned fetches into ranges of neighbouring pages and starts as many as there is room for.

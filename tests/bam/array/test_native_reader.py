@@ -234,6 +234,37 @@ def test_rows_go_where_they_are_wanted(matrix: np.ndarray, tmp_path: Path) -> No
         assert not out[untouched].any()
 
 
+@pytest.mark.parametrize("lines", [1, 40, 5000])
+def test_counts_of_rows_that_are_longer_than_a_cache(lines: int) -> None:
+    row_bytes = 900 * PAGE + 100
+    rows = np.random.default_rng(0).integers(0, 256, (4, row_bytes), np.uint8)
+    layout = Layout.single("memory", 0, rows.nbytes)
+    model = GatherModel(layout, ReferenceCache(lines, PAGE, PolicyKind.CLOCK, 0), row_bytes, 8 * PAGE)
+    with bam.open_array(rows, page_bytes=PAGE, merge_bytes=8 * PAGE, cache=f"{lines} lines") as array:
+        for ids in ([2], [0, 1, 3], [3, 3, 0], [1]):
+            np.testing.assert_array_equal(array[ids], rows[ids])
+            model.gather(ids)
+        counted = array.stats()
+        assert {name: getattr(counted, name) for name in model.counts} == dict(model.counts)
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_long_row_takes_little_memory_beside_the_output(tmp_path: Path) -> None:
+    row_bytes = 128 * 2**20
+    (tmp_path / "row").touch()
+    os.truncate(tmp_path / "row", row_bytes)
+    out = np.ones((1, row_bytes), np.uint8)
+    before = resident_bytes()
+    with bam.open_array(tmp_path / "row", dtype="u1", shape=(1, row_bytes), cache="8 lines") as array:
+        array.gather([0], out=out)
+        assert resident_bytes() - before < row_bytes // 2  # a reader keeps its buffers
+    assert not out.any()
+
+
 def test_arrays_that_share_a_cache_do_not_mix(tmp_path: Path) -> None:
     rows = {name: np.full((200, 128), value, np.float32) for name, value in (("a", 1), ("b", 2), ("c", 3))}
     cache = bam.SharedCache("90 lines")

@@ -99,6 +99,7 @@ class Gatherer {
   void begin(const GatherRequest& request, GatherResult* result, StoreCounters* counters);
   bool ids_in_range();
   void plan_all();
+  void stay_in_bounds();
   uint64_t page_address(uint64_t page_id) const { return page_id * store_.config().page_bytes; }
   uint32_t page_length(uint64_t page_id) const;
 
