@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from gids.graph.csc import Int64Array
-from gids.sampling.block import Block, SampledBatch
+from gids.graph.schema import EdgeType
+from gids.sampling.block import Block, BlockEdges, SampledBatch
 from gids.sampling.dgl_import import import_dgl
 
 DglBatch = tuple[Any, Any, list[Any]]
@@ -53,16 +54,19 @@ def to_dgl(
 
 
 def _block(dgl: Any, batch: SampledBatch, layer: int, block: Block) -> Any:
-    """One DGL block; sides and edges carry their ids."""
-    relations = {}
-    for edge_type, edges in block.edges.items():
-        # Without edge ids of their own, aggregation over a block made from CSC fails on a CPU.
-        local_ids = np.arange(edges.num_edges)
-        relations[tuple(edge_type)] = (
-            "csc",
-            tuple(map(torch.from_numpy, (edges.indptr, edges.indices, local_ids))),
-        )
-    converted = dgl.create_block(relations, dict(block.num_src), dict(block.num_dst))
+    """One DGL block; sides and edges carry their ids.
+
+    Put together as `dgl.create_block` does it, without its checks and the graph it makes for each relation,
+    which take longer than sampling does.
+    """
+    convert, types = dgl.convert, list(batch.schema.node_types)
+    relations = [_relation(dgl, block, edge_type, edges) for edge_type, edges in block.edges.items()]
+    ends = [(types.index(each.src), len(types) + types.index(each.dst)) for each in block.edges]
+    src, dst = [end[0] for end in ends], [end[1] for end in ends]
+    metagraph = convert.graph_index.from_coo(2 * len(types), src, dst, True)
+    counts = convert.utils.toindex([*block.num_src.values(), *block.num_dst.values()], "int64")
+    whole = convert.heterograph_index.create_heterograph_from_relations(metagraph, relations, counts)
+    converted = convert.DGLBlock(whole, (types, types), [each.rel for each in block.edges])
     for node_type, ids in _tensors(batch.src_nodes(layer)).items():
         converted.srcnodes[node_type].data[dgl.NID] = ids
     for node_type, ids in _tensors(batch.dst_nodes(layer)).items():
@@ -71,6 +75,19 @@ def _block(dgl: Any, batch: SampledBatch, layer: int, block: Block) -> Any:
         if edges.edge_ids is not None:
             converted.edges[tuple(edge_type)].data[dgl.EID] = torch.from_numpy(edges.edge_ids)
     return converted
+
+
+def _relation(dgl: Any, block: Block, edge_type: EdgeType, edges: BlockEdges) -> Any:
+    # Without edge ids of their own, aggregation over a block made from CSC fails on a CPU.
+    arrays = (edges.indptr, edges.indices, np.arange(edges.num_edges))
+    return dgl.convert.heterograph_index.create_unitgraph_from_csr(
+        2,
+        block.num_src[edge_type.src],
+        block.num_dst[edge_type.dst],
+        *map(torch.from_numpy, arrays),
+        ["coo", "csr", "csc"],
+        True,
+    )
 
 
 def _tensors(nodes: Mapping[str, Int64Array]) -> dict[str, torch.Tensor]:
