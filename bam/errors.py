@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EMFILE, ENFILE
 
 
 class BamError(Exception):
@@ -38,7 +39,8 @@ class SourceError(BamError, ValueError):
 
     def __init__(self, file: str, expected: str, found: str, errno: int | None = None) -> None:
         self.file, self.expected, self.found, self.errno = file, expected, found, errno
-        super().__init__(f"{file}: expected {expected}, found {found}")
+        remedy = "; raise the limit (ulimit -n)" if errno in (EMFILE, ENFILE) else ""
+        super().__init__(f"{file}: expected {expected}, found {found}{remedy}")
 
 
 class StorageError(BamError, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,17 @@ class TestRefused:
         with without_privileges():
             error = refusal(kind, path)
         assert error.errno in (errno.EACCES, errno.EPERM)
+
+    def test_more_files_than_the_limit(self, kind: OpensFiles, tmp_path: Path) -> None:
+        paths = write_files(tmp_path, [random_bytes(512, 1)])
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        try:
+            with pytest.raises(SourceError, match="ulimit -n") as caught:
+                kind(paths * 100)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert caught.value.errno == errno.EMFILE
 
     def test_loop_of_links(self, kind: OpensFiles, tmp_path: Path) -> None:
         link = tmp_path / "link"
