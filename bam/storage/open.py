@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from bam.config import EngineKind, parse_kind
-from bam.errors import EngineUnavailable, SourceError
+from bam.errors import EngineUnavailable, NativeLibraryMissing, SourceError
 from bam.native import available
 from bam.storage.buffers import aligned_buffer
 from bam.storage.engine import ByteArray, Engine, ReadSpan
@@ -61,7 +61,10 @@ def open_engine(
     if chosen is EngineKind.MEMORY:
         return _load(paths)
     if chosen is EngineKind.URING:
-        return UringEngine(paths, direct=direct)
+        try:
+            return UringEngine(paths, direct=direct)
+        except NativeLibraryMissing as missing:
+            raise NativeLibraryMissing(chosen.value, missing.reason) from None
     if not available():
         return _noted(FileEngine(paths, direct=direct), _NO_LIBRARY)
     if chosen is EngineKind.FILE:

@@ -50,7 +50,7 @@ def test_info_without_the_library_says_so_and_what_to_do() -> None:
     done = run_module("info", BAM_NATIVE_LIBRARY="")
     assert done.returncode == 0
     assert "native library  no: the native library was not built. Install a C++20 compiler" in done.stdout
-    assert "engine uring    no: " in done.stdout
+    assert "engine uring    no: engine 'uring' is not available" in done.stdout
     assert "engine file     file (python)" in done.stdout
 
 
