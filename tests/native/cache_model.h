@@ -88,6 +88,7 @@ struct CacheWorld {
   uint64_t metas[kMaxLines];
   bam::SetState sets[2];
   Plain<uint64_t> bytes[kMaxLines];  // stands for the page in the line
+  Plain<uint64_t> notes[kMaxLines];  // what a claimer notes about a failure before it says so
   uint8_t holders[kMaxLines];        // threads between the return of acquire() and unpin()
   const CacheScript* script;
   // What a thread keeps from one step to the next. It lies here and not on stacks, so that equal states look equal.
@@ -175,15 +176,14 @@ struct CacheWorld {
     if (visit.reason == 0) {
       Cache::publish(lines[line_id]);
     } else {
+      notes[line_id].store(visit.reason);
       Cache::fail_with(cache(), line_id, visit.reason);
       reached(kFailed);
     }
   }
 
   void use(const Visit& visit, const Acquired& acquired) {
-    LineWord& line = lines[acquired.line_id];
-    LineState state;
-    while ((state = bam::await_once<ScheduledPlatform>(line)) == LineState::reading) ScheduledPlatform::pause();
+    LineState state = acquired.outcome == Outcome::hit ? look_later(acquired.line_id) : await(acquired.line_id);
     expect_held(visit, acquired.line_id);
     bool joined = acquired.outcome == Outcome::joined;
     if (state == LineState::valid) {
@@ -194,7 +194,20 @@ struct CacheWorld {
     expect(acquired.outcome != Outcome::hit, "a hit on a line that is not valid");
     uint64_t reason = bam::load_meta<ScheduledPlatform>(metas[acquired.line_id]);
     expect(may_fail_with(visit.page, reason), "a holder of a failed line finds another reason");
+    notes[acquired.line_id].load();
     if (joined) reached(kJoinedFailed);
+  }
+
+  LineState await(uint64_t line_id) {
+    LineState state;
+    while ((state = bam::await_once<ScheduledPlatform>(lines[line_id])) == LineState::reading)
+      ScheduledPlatform::pause();
+    return state;
+  }
+
+  // A hit needs no look at the line's word, so this one orders nothing; it lets others run between pin and use.
+  LineState look_later(uint64_t line_id) {
+    return bam::state_of(ScheduledPlatform::Atomic<LineWord>(lines[line_id]).load(ScheduledPlatform::relaxed));
   }
 
   void release(uint64_t line_id) {
@@ -288,6 +301,7 @@ explorer::Names cache_names() {
   names.add("meta", world.metas, kMaxLines);
   names.add("set", world.sets, 2);
   names.add("bytes", world.bytes, kMaxLines);
+  names.add("note", world.notes, kMaxLines);
   return names;
 }
 
