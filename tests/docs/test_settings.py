@@ -20,20 +20,10 @@ from bam.config import EngineKind, PolicyKind, ReaderKind, StoreConfig
 from bam.storage.controller import SoftwareController
 from bam.storage.queue_server import ControllerSettings
 from bam.storage.uring import DISABLE_VARIABLE
-from gids.config.sections import BenchConfig, DataConfig, LoaderConfig, RunConfig
 from gids.graph.convert_options import ConvertOptions
 from gids.graph.relations import GraphOptions
-from gids.models.config import ModelConfig, SamplingConfig, TrainConfig
 
 REPOSITORY = Path(__file__).parents[2]
-CONFIG_TABLES = {
-    "data": DataConfig,
-    "model": ModelConfig,
-    "sampling": SamplingConfig,
-    "training": TrainConfig,
-    "loader": LoaderConfig,
-    "bench": BenchConfig,
-}
 WRAPPER_SETTINGS = [
     "FaultRule",
     "LatencyEngine",
@@ -97,16 +87,11 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
         ("gids.NeighborSampler", gids.NeighborSampler),
         ("gids.graph.convert_options.ConvertOptions", ConvertOptions),
         ("gids.graph.relations.GraphOptions", GraphOptions),
-        *[(f"[{table}]", config) for table, config in CONFIG_TABLES.items()],
         *[(f"bam.storage.{name}", getattr(storage, name)) for name in WRAPPER_SETTINGS],
     ],
 )
 def test_the_page_lists_what_the_code_has(section: str, documented_object: Callable[..., Any]) -> None:
     assert documented(section) == settings_of(documented_object)
-
-
-def test_every_table_of_a_configuration_is_listed() -> None:
-    assert {field.name for field in dataclasses.fields(RunConfig)} - {"name"} == set(CONFIG_TABLES)
 
 
 def test_environment_variables() -> None:
