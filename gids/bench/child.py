@@ -116,6 +116,9 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
     row_bytes = {name: each.row_bytes for name, each in data.mapped_features.items()}
     measured = Measured(row_bytes, DistinctNodes(data.dataset.graph.schema))
     limit_s = job.config.bench.max_seconds or float("inf")
+    if job.config.bench.warm:
+        for _ in islice(endless(deliveries), job.steps):
+            pass
     before = ProcessCounters.now()
     with torch.random.fork_rng(devices=[]), EngineRecorder(loader.monitors) as recorder:
         torch.manual_seed(job.config.training.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from bam.errors import ConfigError
 from gids.bench.loaders.base import LoaderData
 from gids.config.sections import DataConfig
 from gids.errors import DatasetError, did_you_mean
-from gids.graph import real
 from gids.graph.convert import convert_igbh
 from gids.graph.dataset import Dataset, Features, Task
 from gids.graph.feature_types import FeatureDtype
 from gids.graph.igbh import is_igbh, open_igbh
 from gids.graph.open_dataset import open_dataset
 from gids.graph.progress import Progress, no_progress
+from gids.graph.real.by_name import FIXED_SPLITS, RANDOM_SPLITS, load_real
 from gids.graph.splits import Split
 from gids.graph.store import is_store, open_store
 from gids.graph.synth import synthesize
@@ -31,14 +31,6 @@ from gids.graph.synth import synthesize
 DATA_VARIABLE = "GIDS_DATA"
 
 IGBH = "igbh"
-
-READERS: dict[str, Callable[[Path], Dataset]] = {
-    "acm": real.load_acm,
-    "amazon_photo": real.load_amazon_photo,
-    "cora": real.load_planetoid,
-    "debian": real.load_debian,
-    "umls": real.load_umls,
-}
 
 
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:
@@ -91,10 +83,10 @@ def open_data(config: DataConfig, root: Path, work: Path) -> LoaderData:
     ConfigError, DatasetError
     """
     if config.name != IGBH:
-        if config.name not in READERS:
-            names = [IGBH, *READERS]
+        names = (IGBH, *FIXED_SPLITS, *RANDOM_SPLITS)
+        if config.name not in names:
             raise ConfigError("data.name", config.name, f"a data set; {did_you_mean(config.name, names)}")
-        dataset = _features_in_files(READERS[config.name](root / config.folder), work)
+        dataset = _features_in_files(load_real(config.name, root / config.folder), work)
         return LoaderData(dataset, dataset.features, _task(dataset, config.task))
     folder, store = root / config.folder, root / config.store
     if config.store and is_store(store):

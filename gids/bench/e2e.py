@@ -84,6 +84,7 @@ def run_e2e(
             "command": command(),
             "machine": _machine(Path(largest), config),
             "cold": bench.cold,
+            "warm": bench.warm,
             "config": as_table(config),
             "data": _describe(data),
             "ceilings": measure_ceilings(largest, ceiling_seconds),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gids.cli.bars import count_bar
 from gids.cli.options import add_config_arguments, write_json
+from gids.cli.signals import terminated_as_interrupted
 from gids.cli.text import table_text
 
 NAME = "bench"
@@ -23,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     e2e.add_argument("--steps", type=int, help="mini-batches of each loader")
     e2e.add_argument("--memory-limit", metavar="SIZE", help="of each loader's process, page cache included")
     e2e.add_argument("--cold", action="store_true", default=None, help="begin with nothing in the page cache")
+    e2e.add_argument(
+        "--warm", action="store_true", default=None, help="deliver everything once before the clock starts"
+    )
     e2e.add_argument("--no-train", action="store_false", dest="train", default=None, help="only load")
     e2e.add_argument(
         "--same-batches",
@@ -55,7 +59,9 @@ def _run_e2e(arguments: argparse.Namespace) -> int:
     from gids.config import load_config
 
     config = load_config(arguments.config, [*arguments.set, *_overrides(arguments)])
-    result = run_e2e(config, data_root(arguments.data), report=print, progress=count_bar)
+    # The disk's read-ahead and control groups are put back in any case.
+    with terminated_as_interrupted():
+        result = run_e2e(config, data_root(arguments.data), report=print, progress=count_bar)
     write_json(arguments.json, result)
     table = loaders_table(result)
     print(f"\n{table_text(table.heads, table.rows)}\n{table.note}")
@@ -69,7 +75,7 @@ def _overrides(arguments: argparse.Namespace) -> Iterator[str]:
         yield f"bench.loaders=[{names}]"
     if arguments.memory_limit is not None:
         yield f'bench.memory_limit="{arguments.memory_limit}"'
-    for name in ("steps", "cold", "train", "same_batches"):
+    for name in ("steps", "cold", "warm", "train", "same_batches"):
         value: Any = getattr(arguments, name)
         if value is not None:
             yield f"bench.{name}={str(value).lower()}"

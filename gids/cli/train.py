@@ -39,13 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from bam.errors import ConfigError
     from gids.bench.data import data_root
-    from gids.bench.loaders import LOADERS
+    from gids.bench.loaders import LOADERS, READ_AHEAD_KIB
     from gids.bench.training import run_training
     from gids.config import load_config
     from gids.errors import did_you_mean
 
-    if arguments.loader not in LOADERS:
-        raise ConfigError("--loader", arguments.loader, did_you_mean(arguments.loader, LOADERS))
+    names = [name for name in LOADERS if name not in READ_AHEAD_KIB]
+    if arguments.loader not in names:
+        expected = f"one of {', '.join(names)}; {did_you_mean(arguments.loader, names)}"
+        raise ConfigError("--loader", arguments.loader, expected)
     config = load_config(arguments.config, arguments.set)
     out = Path(arguments.out or Path("runs") / f"{config.name}-{arguments.loader}")
     result = run_training(

@@ -123,9 +123,10 @@ class BenchConfig:
         Mini-batches whose every byte is compared between loaders; -1: all.
     memory_limit : str
         Of each loader's process, its page cache included, such as ``"1GiB"``; empty: none.
-    cold, train, same_batches : bool
-        Begin with nothing in the page cache; run the training step on every mini-batch; give every loader
-        the same recorded mini-batches.
+    cold, warm : bool
+        Begin with nothing in the page cache; deliver all mini-batches once before the clock starts.
+    train, same_batches : bool
+        Run the training step on every mini-batch; give every loader the same recorded mini-batches.
     threads : int
         Of torch, DGL and OpenMP, for every loader; 0: one per core.
     dgl_workers : int
@@ -140,6 +141,7 @@ class BenchConfig:
     verify_steps: int = -1
     memory_limit: str = ""
     cold: bool = False
+    warm: bool = False
     train: bool = True
     same_batches: bool = False
     threads: int = 0
@@ -156,6 +158,8 @@ class BenchConfig:
             _require(name, getattr(self, name), low)
         _require("max_seconds", self.max_seconds, 0)
         _require("verify_steps", self.verify_steps, -1)
+        if self.cold and self.warm:
+            raise ConfigError("warm", True, "false where cold is true")
         if self.memory_limit:
             parse_bytes(self.memory_limit, "memory_limit")
 

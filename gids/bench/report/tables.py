@@ -163,11 +163,17 @@ def machine_table(result: Result) -> Table:
         ("kernel", machine["kernel"]),
         ("disk", f"{disk['device']}, {disk['file_system']}, read-ahead {disk['read_ahead_kib']} KiB"),
         ("threads", f"{machine.get('threads', '')}"),
-        ("page cache", "cold" if result.get("cold") else "as it was"),
+        ("page cache", _page_cache(result)),
         ("commit", result["commit"]),
         ("command", result["command"]),
     )
     return Table(("", ""), rows)
+
+
+def _page_cache(result: Result) -> str:
+    if result.get("cold"):
+        return "cold"
+    return "warm: everything was delivered once before" if result.get("warm") else "as it was"
 
 
 def training_table(results: Sequence[Result]) -> Table:

@@ -19,6 +19,7 @@ from gids.graph.real.in_memory import (
     require_disjoint,
     require_ids,
     task_of,
+    unit_rows,
     with_reverse,
 )
 from gids.graph.real.pickles import load_npy, sparse_of_npz
@@ -32,7 +33,7 @@ def load_acm(folder: str | os.PathLike[str]) -> Dataset:
     """ACM, with the tasks ``"20"``, ``"40"`` and ``"60"``, named after the labelled papers of each class.
 
     Relations: ``(paper, written_by, author)``, ``(paper, about, subject)`` and their reverses. A subject's
-    feature is its one-hot number; rows of papers and authors are scaled to sum to 1.
+    feature is its one-hot number; rows of papers and authors are scaled to length 1.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def load_acm(folder: str | os.PathLike[str]) -> Dataset:
     splits = {size: _split(path, size, n_papers) for size in LABELS_PER_CLASS}
     tasks = [task_of(str(size), "paper", labels, N_CLASSES, split) for size, split in splits.items()]
     written, about = read_integers(path / "pa.txt", 2), read_integers(path / "ps.txt", 2)
-    papers, authors = (_bags_of_words(path / name) for name in ("p_feat.npz", "a_feat.npz"))
+    papers, authors = (unit_rows(sparse_of_npz(path / name).dense()) for name in ("p_feat.npz", "a_feat.npz"))
     if len(papers) != n_papers:
         raise DatasetError(
             str(path / "p_feat.npz"), f"{n_papers} rows, as there are labels", f"{len(papers)}"
@@ -61,12 +62,6 @@ def load_acm(folder: str | os.PathLike[str]) -> Dataset:
     counts = {"paper": n_papers, "author": len(authors), "subject": n_subjects}
     features = {"paper": papers, "author": authors, "subject": np.eye(n_subjects, dtype=np.float32)}
     return dataset_in_memory(path, with_reverse(edges), counts, features, tasks)
-
-
-def _bags_of_words(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    rows = sparse_of_npz(path).dense(np.float32)
-    sums = rows.sum(axis=1, keepdims=True)
-    return np.asarray(rows / np.where(sums == 0, 1, sums))
 
 
 def _split(path: Path, size: int, n_papers: int) -> Split:

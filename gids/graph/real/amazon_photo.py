@@ -9,7 +9,7 @@ import numpy as np
 
 from gids.errors import DatasetError
 from gids.graph.dataset import Dataset
-from gids.graph.real.in_memory import dataset_in_memory, per_class_split, require_ids, task_of
+from gids.graph.real.in_memory import dataset_in_memory, per_class_split, require_ids, task_of, unit_rows
 from gids.graph.real.pickles import load_npz, sparse_of_pickle
 from gids.graph.real.planetoid import undirected
 
@@ -20,7 +20,7 @@ MAX_CLASSES = 1000
 def load_amazon_photo(folder: str | os.PathLike[str], split_seed: int = 0) -> Dataset:
     """Products with the task ``"category"``, split as its authors do: 20 a class to train, 30 to validate.
 
-    One relation, ``(product, bought_with, product)``, in both directions.
+    One relation, ``(product, bought_with, product)``, in both directions. Rows of features have length 1.
 
     Parameters
     ----------
@@ -51,6 +51,6 @@ def load_amazon_photo(folder: str | os.PathLike[str], split_seed: int = 0) -> Da
         Path(folder),
         {(NODE_TYPE, "bought_with", NODE_TYPE): (src, dst)},
         {NODE_TYPE: n_nodes},
-        {NODE_TYPE: rows},
+        {NODE_TYPE: unit_rows(rows)},
         [task_of("category", NODE_TYPE, labels, int(labels.max()) + 1, split)],
     )

@@ -64,6 +64,12 @@ def task_of(name: str, node_type: str, labels: Int64Array, n_classes: int, split
     )
 
 
+def unit_rows(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The rows scaled to length 1; rows of zeros stay. Long texts do not shout, and layers start in range."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    return np.asarray(rows / np.where(lengths == 0, 1, lengths))
+
+
 def stratified_split(
     labels: Int64Array, seed: int, train_share: float = 0.6, validation_share: float = 0.1
 ) -> Split:

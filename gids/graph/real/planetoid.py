@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from gids.errors import DatasetError
 from gids.graph.dataset import Dataset
-from gids.graph.real.in_memory import Int64Array, dataset_in_memory, read_integers, require_ids, task_of
+from gids.graph.real.in_memory import (
+    Int64Array,
+    dataset_in_memory,
+    read_integers,
+    require_ids,
+    task_of,
+    unit_rows,
+)
 from gids.graph.real.pickles import load_pickle, sparse_of_pickle
 from gids.graph.splits import Split
 
@@ -27,7 +34,7 @@ def load_planetoid(folder: str | os.PathLike[str], name: str = "cora") -> Datase
     """A citation graph with the task ``"topic"`` and its public split (20 a class, 500, 1,000).
 
     One relation, ``(paper, cites, paper)``, in both directions, each edge once and without loops.
-    Features are scaled to sum to 1 in each row.
+    Rows of features are scaled to length 1.
 
     Raises
     ------
@@ -53,14 +60,13 @@ def load_planetoid(folder: str | os.PathLike[str], name: str = "cora") -> Datase
     rows[: len(known)], rows[order] = known, test
     labels = np.full(n_nodes, -1, np.int64)
     labels[: len(known)], labels[order] = known_labels.argmax(1), test_labels.argmax(1)
-    sums = rows.sum(axis=1, keepdims=True)
     src, dst = _edges(file("graph"), n_nodes)
     split = Split(np.arange(n_train), np.arange(n_train, min(n_train + VALIDATION_NODES, len(known))), order)
     return dataset_in_memory(
         path,
         {(NODE_TYPE, "cites", NODE_TYPE): (src, dst)},
         {NODE_TYPE: n_nodes},
-        {NODE_TYPE: rows / np.where(sums == 0, 1, sums)},
+        {NODE_TYPE: unit_rows(rows)},
         [task_of("topic", NODE_TYPE, labels, known_labels.shape[1], split)],
     )
 

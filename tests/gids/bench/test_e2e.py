@@ -19,6 +19,7 @@ from gids.bench import child, launch
 from gids.bench.e2e import equalities, ratios, run_e2e
 from gids.bench.job import Job, JobKind
 from gids.bench.launch import child_environment, run_job
+from gids.cli.signals import terminated_as_interrupted
 from gids.config import RunConfig
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "results.md"
@@ -131,3 +132,29 @@ def test_equalities_and_ratios() -> None:
     found = equalities({"gids": first, "other": other})
     assert found == {"batches": False, "features": True, "losses": False, "timed_rows": False}
     assert ratios({"slow": slow}) == {}
+
+
+def test_a_warm_loader_reads_nothing_while_the_clock_runs(
+    config: RunConfig, root: Path, tmp_path: Path
+) -> None:
+    found = {}
+    for warm in (True, False):
+        bench = replace(config.bench, train=False, warm=warm)
+        roomy = replace(config, bench=bench, loader=replace(config.loader, cache="8MiB", cpu_buffer=0))
+        result = child.run(Job(JobKind.TIME, "gids", 3, 0, roomy, str(root), str(tmp_path)))
+        found[warm] = (result["rows_requested"], result["rows_from"]["storage"] > 0)
+    assert found[True] == (found[False][0], False)
+    assert found[False][1]
+
+
+def test_terminated_means_interrupted() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def wait_for_the_end() -> None:
+        with terminated_as_interrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_the_end()
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -91,6 +91,7 @@ def test_from_a_configuration_to_a_report(
     [
         (["prepare", "--set", "data.synth_scal=1"], "did you mean 'synth_scale'?"),
         (["train", "--loader", "dgl-map"], "did you mean 'dgl-mmap'?"),
+        (["train", "--loader", "dgl-mmap-128k"], "did you mean 'dgl-mmap'?"),
         (["train"], "run `gids prepare --config ...`"),
         (["bench", "e2e", "--loaders", "gids,gds"], "did you mean 'gids'?"),
         (["bench", "e2e", "--memory-limit", "much"], "bench.memory_limit: expected a size"),

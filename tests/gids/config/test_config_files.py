@@ -65,6 +65,7 @@ def test_defaults_and_name(minimal: Path) -> None:
         ('bench.loaders=["dgl-map"]', "bench.loaders", "did you mean 'dgl-mmap'?"),
         ('bench.loaders=["gids", "gids"]', "bench.loaders", "none twice"),
         ("bench.cold=1", "bench.cold", "true or false"),
+        ("bench.warm=1", "bench.warm", "true or false"),
         ("bench.memory_limit=much", "bench.memory_limit", "a size"),
     ],
 )
@@ -106,3 +107,8 @@ def test_overrides_are_toml_or_plain_text(minimal: Path) -> None:
         load_config(minimal, ["nothing"])
     with pytest.raises(ConfigFileError, match=r"a section \[folder\]"):
         load_config(minimal, ["data.folder.x=1"])
+
+
+def test_cold_and_warm_exclude_each_other(minimal: Path) -> None:
+    with pytest.raises(ConfigFileError, match=r"bench\.warm: expected false where cold is true"):
+        load_config(minimal, ["bench.cold=true", "bench.warm=true"])
