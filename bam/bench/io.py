@@ -140,7 +140,7 @@ def _fio(path: Path, seconds: float) -> list[Measurement]:
         arguments = (
             f"--name=read --filename={path} --rw=randread --bs=4k --direct=1 --ioengine=io_uring "
             f"--iodepth={depth} --time_based --runtime={seconds:g} --output-format=json --readonly "
-            "--fixedbufs=1 --registerfiles=1 --norandommap"
+            "--fixedbufs=1 --registerfiles=1 --norandommap --randrepeat=0"  # other offsets in each run, as here
         )
         found = subprocess.run(["fio", *arguments.split()], capture_output=True, text=True, check=True)
         best = max(best, float(json.loads(found.stdout)["jobs"][0]["read"]["iops"]))
