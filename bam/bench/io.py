@@ -137,10 +137,11 @@ def _iobench(program: Path, path: Path, n_bytes: int) -> list[Measurement]:
 def _fio(path: Path, seconds: float) -> list[Measurement]:
     best = 0.0
     for depth in DEPTHS:
+        # randrepeat=0: other offsets in each run, as on the other sides, or later runs find the disk's cache filled.
         arguments = (
             f"--name=read --filename={path} --rw=randread --bs=4k --direct=1 --ioengine=io_uring "
             f"--iodepth={depth} --time_based --runtime={seconds:g} --output-format=json --readonly "
-            "--fixedbufs=1 --registerfiles=1 --norandommap --randrepeat=0"  # other offsets in each run, as here
+            "--fixedbufs=1 --registerfiles=1 --norandommap --randrepeat=0"
         )
         found = subprocess.run(["fio", *arguments.split()], capture_output=True, text=True, check=True)
         best = max(best, float(json.loads(found.stdout)["jobs"][0]["read"]["iops"]))
