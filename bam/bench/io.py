@@ -137,7 +137,7 @@ def _iobench(program: Path, path: Path, n_bytes: int) -> list[Measurement]:
 def _fio(path: Path, seconds: float) -> list[Measurement]:
     best = 0.0
     for depth in DEPTHS:
-        # randrepeat=0: other offsets in each run, as on the other sides, or later runs find the disk's cache filled.
+        # randrepeat=0: other offsets in each run, as on the other sides; read again, they come from a cache.
         arguments = (
             f"--name=read --filename={path} --rw=randread --bs=4k --direct=1 --ioengine=io_uring "
             f"--iodepth={depth} --time_based --runtime={seconds:g} --output-format=json --readonly "
