@@ -123,6 +123,8 @@ class StoreConfig:
         Most reads in flight of one thread.
     merge_bytes : int
         Longest read that neighbouring pages are merged into; at least one page.
+    bridge_bytes : int
+        Pages this far apart are merged too: the hole between them is read along and dropped; 0 for none.
     timeout_s : float
         A gather that makes no progress for so long raises :class:`bam.errors.WaitTimeout`.
     seed : int
@@ -140,6 +142,7 @@ class StoreConfig:
     engine: EngineKind = EngineKind.AUTO
     queue_depth: int = 256
     merge_bytes: int = 65536
+    bridge_bytes: int = 0
     timeout_s: float = 60.0
     seed: int = 0
 
@@ -152,6 +155,7 @@ class StoreConfig:
         self._check_number("queue_depth", 1, MAX_QUEUE_DEPTH, f"a number from 1 to {MAX_QUEUE_DEPTH}")
         merge = f"bytes from page_bytes ({self.page_bytes}) to {MAX_MERGE_BYTES}"
         self._check_number("merge_bytes", self.page_bytes, MAX_MERGE_BYTES, merge)
+        self._check_number("bridge_bytes", 0, MAX_MERGE_BYTES, f"bytes from 0 to {MAX_MERGE_BYTES}")
         self._check_number("seed", 0, 2**64 - 1, "a number from 0 to 2**64 - 1")
         object.__setattr__(self, "policy", parse_kind("policy", self.policy, PolicyKind))
         object.__setattr__(self, "engine", parse_kind("engine", self.engine, EngineKind))

@@ -1,7 +1,8 @@
 """What the native reader counts, in plain Python: exact for one thread, as long as no read fails.
 
 The rules are those of gatherer.h: rows that follow each other are looked up as one run; pages a call has
-claimed stay pinned for one to two chunks; fetches are sorted and merged block by block.
+claimed stay pinned for one to two chunks; fetches are sorted and merged block by block, over small holes too. Bytes
+read are those of ranges: what the alignment of direct reads adds is not in them.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ class GatherModel:
     layout : Layout
     cache : ReferenceCache
         Changed by :meth:`gather` as the native cache is.
-    row_bytes, merge_bytes : int
+    row_bytes, merge_bytes, bridge_bytes : int
     """
 
-    def __init__(self, layout: Layout, cache: ReferenceCache, row_bytes: int, merge_bytes: int) -> None:
+    def __init__(
+        self, layout: Layout, cache: ReferenceCache, row_bytes: int, merge_bytes: int, bridge_bytes: int = 0
+    ) -> None:
         self._layout, self._cache = layout, cache
         self._row_bytes, self._page_bytes = row_bytes, cache.page_bytes
         self._merge_pages = max(1, merge_bytes // cache.page_bytes)
+        self._bridged_pages = bridge_bytes // cache.page_bytes
         fetches = CHUNK_BYTES // cache.page_bytes
         self._chunk_fetches = min(max(fetches, MIN_CHUNK_FETCHES), MAX_CHUNK_FETCHES)
         self.counts: Counter[str] = Counter()
@@ -120,14 +124,20 @@ class GatherModel:
     def _close_block(self) -> None:
         run: list[int] = []
         for page_id in [*sorted(self._block), None]:
-            if run and (page_id is None or page_id != run[-1] + 1 or len(run) == self._merge_pages):
+            if run and (page_id is None or not self._extends(run, page_id)):
                 begin = run[0] * self._page_bytes
                 end = min((run[-1] + 1) * self._page_bytes, self._layout.logical_bytes)
                 self.counts["reads"] += len(list(self._layout.runs(begin, end - begin)))
+                self.counts["bytes_read"] += end - begin
                 run = []
             if page_id is not None:
                 run.append(page_id)
         self._block = []
+
+    def _extends(self, run: list[int], page_id: int) -> bool:
+        """Whether the page is near enough to the last of the read's, and the read does not get too long."""
+        near = page_id - run[-1] <= 1 + self._bridged_pages
+        return near and page_id - run[0] < self._merge_pages
 
     def _close_chunk(self) -> None:
         self._close_block()

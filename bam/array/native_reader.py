@@ -37,6 +37,7 @@ class _Config(ctypes.Structure):
         ("page_bytes", c_uint32),
         ("queue_depth", c_uint32),
         ("merge_bytes", c_uint32),
+        ("bridge_bytes", c_uint32),
         ("timeout_ms", c_uint32),
         ("first_page_id", c_uint64),
     ]
@@ -83,7 +84,7 @@ class NativeReader(RowReader):
     cache : HostCache
         Its `page_bytes` is the store's.
     config : StoreConfig
-        Of which `queue_depth`, `merge_bytes` and `timeout_s` are used.
+        Of which `queue_depth`, `merge_bytes`, `bridge_bytes` and `timeout_s` are used.
     first_page_id : int
         What the cache calls page 0 of this layout; arrays that share a cache have disjoint page ids.
     """
@@ -104,6 +105,7 @@ class NativeReader(RowReader):
             cache.page_bytes,
             config.queue_depth,
             config.merge_bytes,
+            config.bridge_bytes,
             max(1, int(config.timeout_s * 1000)),
             first_page_id,
         )

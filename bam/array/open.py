@@ -35,6 +35,7 @@ def open_array(
     page_bytes: int | str = 4096,
     queue_depth: int = 256,
     merge_bytes: int | str = 65536,
+    bridge_bytes: int | str = 0,
     timeout_s: float = 60.0,
     seed: int = 0,
     reader: ReaderKind | str = ReaderKind.AUTO,
@@ -62,6 +63,9 @@ def open_array(
         Most reads in flight of one thread.
     merge_bytes : int or str
         Longest read that neighbouring pages are merged into.
+    bridge_bytes : int or str
+        Pages with a hole up to this long between them are merged too: worth it where reading the hole along
+        takes less time than a second read. 0: only pages that follow each other.
     timeout_s : float
         A gather that makes no progress for so long raises :class:`bam.errors.WaitTimeout`.
     seed : int
@@ -100,6 +104,7 @@ def open_array(
         engine=parse_kind("engine", engine, EngineKind),
         queue_depth=queue_depth,
         merge_bytes=parse_bytes(merge_bytes, "merge_bytes"),
+        bridge_bytes=parse_bytes(bridge_bytes, "bridge_bytes"),
         timeout_s=timeout_s,
         seed=seed,
     )

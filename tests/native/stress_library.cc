@@ -151,7 +151,7 @@ std::string stress_readers(std::shared_ptr<bam::Engine> engine, Checks& checks) 
     };
     Random random(thread);
     for (uint32_t started = 0; started < 400 || reader->in_flight() != 0;) {
-      for (; started < 400 && reader->can_start(); started++) {
+      for (; started < 400 && reader->can_start(8192); started++) {
         uint64_t offset = random.below(kFileBytes - 8192);
         reader->start(offset, static_cast<uint32_t>(1 + random.below(8192)), offset);
       }

@@ -42,7 +42,7 @@ uint32_t ControllerWorker::serve_queue(uint32_t index) {
   ServedQueue& queue = queues_[index];
   uint32_t count = std::min(commands_to_fetch(queue), kBurst);
   uint32_t fetched = 0;
-  for (; fetched < count && reader_->can_start(); fetched++) begin(index, fetch_command(queue.state, queue.cursor));
+  for (; fetched < count && reader_->can_start(config_.max_transfer_bytes); fetched++) begin(index, fetch_command(queue.state, queue.cursor));
   return fetched;
 }
 

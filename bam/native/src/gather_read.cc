@@ -16,6 +16,7 @@ constexpr uint32_t kMaxChunkFetches = 512;
 constexpr uint32_t kMinChunkFetches = 64;
 constexpr uint64_t kMaxFetchesHeld = 65536;    // of a long call; then it drains and forgets them
 constexpr uint32_t kWaitUs = 2000;
+constexpr uint32_t kShortRangeBytes = 16u << 10;  // most ranges are no longer, so longer ones share a little memory
 constexpr uint64_t kStreamingBytes = 4u << 20;  // outputs from here on do not stay in a core's cache anyway
 
 using Clock = std::chrono::steady_clock;
@@ -29,7 +30,8 @@ Gatherer::Gatherer(Store& store, std::unique_ptr<SpanReader> reader) : store_(st
 
 std::unique_ptr<Gatherer> Gatherer::create(Store& store, std::string* error) {
   uint32_t longest = std::max(store.config().merge_bytes, store.config().page_bytes);
-  auto reader = SpanReader::create(store.engine(), store.layout(), store.config().queue_depth, longest, error);
+  uint32_t shorter = std::max(kShortRangeBytes, store.config().page_bytes);
+  auto reader = SpanReader::create(store.engine(), store.layout(), store.config().queue_depth, longest, error, shorter);
   if (!reader) return nullptr;
   return std::unique_ptr<Gatherer>(new Gatherer(store, std::move(reader)));
 }
@@ -91,16 +93,19 @@ void Gatherer::stay_in_bounds() {
   if (fetches_.size() >= kMaxFetchesHeld) finish();
 }
 
-// Turns the planned fetches into ranges of neighbouring pages and starts as many as there is room for.
+// Turns the planned fetches into ranges of pages and starts as many as there is room for. A range goes on over a hole
+// that costs less to read along than a second read would.
 void Gatherer::close_block() {
   copy_held();
   std::sort(block_.begin(), block_.end(),
             [this](uint32_t a, uint32_t b) { return fetches_[a].page_id < fetches_[b].page_id; });
   uint64_t most = std::max<uint64_t>(1, store_.config().merge_bytes / store_.config().page_bytes);
+  uint64_t bridged = store_.config().bridge_bytes / store_.config().page_bytes;
   size_t first_range = ranges_.size();  // ranges of earlier blocks may have started: they are not extended
   for (uint32_t fetch_id : block_) {
-    bool extends = ranges_.size() > first_range && ranges_.back().count < most &&
-                   fetches_[order_.back()].page_id + 1 == fetches_[fetch_id].page_id;
+    uint64_t page_id = fetches_[fetch_id].page_id;
+    bool extends = ranges_.size() > first_range && page_id - fetches_[order_.back()].page_id <= 1 + bridged &&
+                   page_id - fetches_[order_[ranges_.back().first]].page_id < most;
     if (extends) ranges_.back().count++;
     else ranges_.push_back({static_cast<uint32_t>(order_.size()), 1});
     order_.push_back(fetch_id);
@@ -110,18 +115,22 @@ void Gatherer::close_block() {
 }
 
 void Gatherer::start_ranges() {
-  for (; next_range_ < ranges_.size() && reader_->can_start(); next_range_++) {
-    const Range& range = ranges_[next_range_];
-    const Fetch& first = fetches_[order_[range.first]];
-    if (first.exact) {
-      const Piece& piece = pieces_[first.first_piece];
-      reader_->start(page_address(first.page_id) + piece.page_offset, piece.length, next_range_);
-      continue;
-    }
-    uint64_t last_page = first.page_id + range.count - 1;
-    uint64_t length = page_address(last_page) + page_length(last_page) - page_address(first.page_id);
-    reader_->start(page_address(first.page_id), static_cast<uint32_t>(length), next_range_);
+  for (; next_range_ < ranges_.size(); next_range_++) {
+    Span span = span_of(ranges_[next_range_]);
+    if (!reader_->can_start(span.length)) return;
+    reader_->start(span.address, span.length, next_range_);
   }
+}
+
+Gatherer::Span Gatherer::span_of(const Range& range) const {
+  const Fetch& first = fetches_[order_[range.first]];
+  if (first.exact) {
+    const Piece& piece = pieces_[first.first_piece];
+    return {page_address(first.page_id) + piece.page_offset, piece.length};
+  }
+  uint64_t last_page = fetches_[order_[range.first + range.count - 1]].page_id;
+  uint64_t end = page_address(last_page) + page_length(last_page);
+  return {page_address(first.page_id), static_cast<uint32_t>(end - page_address(first.page_id))};
 }
 
 void Gatherer::advance(uint32_t wait_us) {
@@ -145,9 +154,10 @@ void Gatherer::on_range(void* gatherer, const RangeResult& result) {
   Fetch& first = self.fetches_[self.order_[range.first]];
   if (first.exact) return self.on_exact(first, result);
   if (result.error == 0) {
-    for (uint32_t i = 0; i < range.count; i++)
-      self.on_page(self.fetches_[self.order_[range.first + i]],
-                   result.bytes + uint64_t{i} * self.store_.config().page_bytes);
+    for (uint32_t i = 0; i < range.count; i++) {
+      Fetch& fetch = self.fetches_[self.order_[range.first + i]];
+      self.on_page(fetch, result.bytes + (fetch.page_id - first.page_id) * self.store_.config().page_bytes);
+    }
     return;
   }
   if (range.count == 1) return self.on_page_failure(self.order_[range.first]);

@@ -16,6 +16,8 @@ namespace {
 constexpr uint32_t kPageBytes = 4096;
 constexpr uint32_t kMaxRangeBytes = 1u << 30;
 constexpr uint32_t kHarvest = 256;
+constexpr uint64_t kLongStagingBytes = 8u << 20;  // of ranges longer than short ones, all together
+constexpr uint64_t kMinLongRanges = 4;
 
 using Clock = std::chrono::steady_clock;
 
@@ -78,14 +80,18 @@ std::string layout_problem(const Layout& layout, size_t n_files) {
 
 class Reader final : public SpanReader {
  public:
-  Reader(Engine& engine, const Layout& layout, uint32_t depth, uint32_t max_range_bytes)
-      : engine_(engine.shared_from_this()), layout_(layout), max_range_bytes_(max_range_bytes) {
+  Reader(Engine& engine, const Layout& layout, uint32_t depth, uint32_t max_range_bytes, uint32_t short_range_bytes)
+      : engine_(engine.shared_from_this()), layout_(layout), max_range_bytes_(max_range_bytes), n_short_(depth) {
     for (const FileInfo& file : engine.files()) units_.push_back(std::max(file.offset_alignment, file.memory_alignment));
     checked_.assign(engine.files().size(), 0);
     max_pieces_ = most_runs(layout, max_range_bytes);
-    slots_.resize(depth);
-    pieces_.resize(size_t{depth} * max_pieces_);
+    bool uniform = short_range_bytes == 0 || short_range_bytes >= max_range_bytes;
+    short_range_bytes_ = uniform ? max_range_bytes : short_range_bytes;
+    uint64_t n_long = uniform ? 0 : std::clamp<uint64_t>(kLongStagingBytes / max_range_bytes, kMinLongRanges, depth);
+    slots_.resize(depth + n_long);
+    pieces_.resize(slots_.size() * max_pieces_);
     for (uint32_t slot = depth; slot-- > 0;) free_.push_back(slot);
+    for (uint32_t slot = static_cast<uint32_t>(slots_.size()); slot-- > depth;) free_long_.push_back(slot);
   }
   ~Reader() override {
     if (fork_.forked()) (void)channel_.release();  // its rings and threads are the parent's
@@ -93,15 +99,24 @@ class Reader final : public SpanReader {
 
   bool open(std::string* error);
 
-  bool can_start() const override { return !free_.empty(); }
+  bool can_start(uint32_t length) const override { return !free_slots(length).empty(); }
   void start(uint64_t logical_offset, uint32_t length, uint64_t tag) override;
   uint32_t advance(uint32_t wait_us, OnDone on_done, void* context) override;
-  uint32_t in_flight() const override { return static_cast<uint32_t>(slots_.size() - free_.size()); }
+  uint32_t in_flight() const override {
+    return static_cast<uint32_t>(slots_.size() - free_.size() - free_long_.size());
+  }
   const ReaderCounters& counters() const override { return counters_; }
 
  private:
   Piece& piece(uint32_t id) { return pieces_[id]; }
-  uint8_t* slot_bytes(uint32_t slot) const { return staging_->base() + slot * slot_bytes_; }
+  uint8_t* slot_bytes(uint32_t slot) const {
+    if (slot < n_short_) return staging_->base() + slot * short_slot_bytes_;
+    return staging_->base() + n_short_ * short_slot_bytes_ + (slot - n_short_) * long_slot_bytes_;
+  }
+  const std::vector<uint32_t>& free_slots(uint32_t length) const {
+    return length <= short_range_bytes_ ? free_ : free_long_;
+  }
+  uint64_t slot_size(uint32_t range_bytes) const;
   void add_piece(uint32_t slot, const FileRun& run, uint64_t* position);
   void submit();
   void harvest(uint32_t wait_us);
@@ -118,15 +133,17 @@ class Reader final : public SpanReader {
   std::shared_ptr<Engine> engine_;
   Layout layout_;
   uint32_t max_range_bytes_;
+  uint32_t short_range_bytes_ = 0;
+  uint32_t n_short_;                 // slots from here on are for longer ranges
   uint32_t max_pieces_ = 1;
-  size_t slot_bytes_ = 0;
+  size_t short_slot_bytes_ = 0, long_slot_bytes_ = 0;
   std::vector<uint32_t> units_;      // per file: spans start and go on at multiples of this
   std::vector<uint64_t> checked_;    // per file: the batch in which it was looked at last
   std::vector<int> check_results_;
   uint64_t batch_ = 0;
   std::vector<Slot> slots_;
   std::vector<Piece> pieces_;        // slot * max_pieces_ + number of the piece; that is also its tag
-  std::vector<uint32_t> free_;       // slots
+  std::vector<uint32_t> free_, free_long_;  // slots
   std::vector<uint32_t> finished_, reporting_;
   std::vector<uint32_t> pending_;    // pieces to be submitted, in order, from pending_next_
   size_t pending_next_ = 0;
@@ -138,21 +155,29 @@ class Reader final : public SpanReader {
   std::unique_ptr<Channel> channel_;
 };
 
-bool Reader::open(std::string* error) {
-  // A span has less than one unit before its run and less than one behind, and starts at a multiple of one.
+// Bytes that a range of up to `range_bytes` may take: a span has less than one unit before its run and less than one
+// behind, and starts at a multiple of one.
+uint64_t Reader::slot_size(uint32_t range_bytes) const {
   uint64_t widest = *std::max_element(units_.begin(), units_.end());
-  uint64_t padding = max_pieces_ == 1 ? widest : uint64_t{max_pieces_} * 3 * widest;
-  slot_bytes_ = align_up(align_up(max_range_bytes_, widest) + padding, std::max<uint64_t>(kPageBytes, widest));
-  if (slot_bytes_ > UINT32_MAX) {
+  uint64_t pieces = most_runs(layout_, range_bytes);
+  uint64_t padding = pieces == 1 ? widest : pieces * 3 * widest;
+  return align_up(align_up(range_bytes, widest) + padding, std::max<uint64_t>(kPageBytes, widest));
+}
+
+bool Reader::open(std::string* error) {
+  short_slot_bytes_ = slot_size(short_range_bytes_);
+  long_slot_bytes_ = slot_size(max_range_bytes_);
+  if (long_slot_bytes_ > UINT32_MAX) {
     *error = "ranges of " + std::to_string(max_range_bytes_) + " bytes fall into too many runs";
     return false;
   }
-  staging_ = std::make_unique<Staging>(slot_bytes_ * slots_.size());
+  size_t staging_bytes = n_short_ * short_slot_bytes_ + (slots_.size() - n_short_) * long_slot_bytes_;
+  staging_ = std::make_unique<Staging>(staging_bytes);
   if (staging_->base() == nullptr) {
-    *error = "no memory for " + std::to_string(slot_bytes_ * slots_.size()) + " bytes of read buffers";
+    *error = "no memory for " + std::to_string(staging_bytes) + " bytes of read buffers";
     return false;
   }
-  channel_ = engine_->open_channel(static_cast<uint32_t>(slots_.size()), error);
+  channel_ = engine_->open_channel(n_short_, error);
   if (channel_ == nullptr) return false;
   channel_->register_buffer(staging_->base(), staging_->bytes());
   requests_.resize(channel_->depth());
@@ -162,8 +187,9 @@ bool Reader::open(std::string* error) {
 }
 
 void Reader::start(uint64_t logical_offset, uint32_t length, uint64_t tag) {
-  uint32_t slot = free_.back();
-  free_.pop_back();
+  std::vector<uint32_t>& free = length <= short_range_bytes_ ? free_ : free_long_;
+  uint32_t slot = free.back();
+  free.pop_back();
   slots_[slot] = {tag, length, 0, 0, 0, 0, logical_offset};
   bool outside = length > max_range_bytes_ || logical_offset > layout_.logical_bytes ||
                  length > layout_.logical_bytes - logical_offset;
@@ -331,7 +357,7 @@ uint32_t Reader::report(OnDone on_done, void* context) {
     const uint8_t* data = !bytes ? nullptr : done.n_pieces == 0 ? staging_->base() : join_pieces(slot);
     on_done(context, {done.tag, data, done.length, done.error, done.error_file, done.error_offset});
     slots_[slot].n_pieces = 0;
-    free_.push_back(slot);
+    (slot < n_short_ ? free_ : free_long_).push_back(slot);
   }
   uint32_t reported = static_cast<uint32_t>(reporting_.size());
   reporting_.clear();
@@ -359,7 +385,8 @@ uint32_t Reader::advance(uint32_t wait_us, OnDone on_done, void* context) {
 }  // namespace
 
 std::unique_ptr<SpanReader> SpanReader::create(Engine& engine, const Layout& layout, uint32_t depth,
-                                               uint32_t max_range_bytes, std::string* error) {
+                                               uint32_t max_range_bytes, std::string* error,
+                                               uint32_t short_range_bytes) {
   std::string ignored;
   if (error == nullptr) error = &ignored;
   *error = layout_problem(layout, engine.files().size());
@@ -367,7 +394,7 @@ std::unique_ptr<SpanReader> SpanReader::create(Engine& engine, const Layout& lay
   if (error->empty() && !possible) *error = "a reader needs a depth of 1 to 32768 and ranges of 1 byte to 1 GiB";
   if (!error->empty()) return nullptr;
   try {
-    auto reader = std::make_unique<Reader>(engine, layout, depth, max_range_bytes);
+    auto reader = std::make_unique<Reader>(engine, layout, depth, max_range_bytes, short_range_bytes);
     if (reader->open(error)) return reader;
   } catch (const std::bad_alloc&) {
     *error = "no memory for a reader of depth " + std::to_string(depth);

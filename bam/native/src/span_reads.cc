@@ -49,7 +49,8 @@ int32_t bam_span_reader_read(const void* handle, const bam::Layout* layout, uint
   }
   bam::Batch batch{destinations, failures};
   for (uint64_t started = 0, done = 0; done < count;) {
-    for (; started < count && reader->can_start(); started++) reader->start(offsets[started], lengths[started], started);
+    for (; started < count && reader->can_start(lengths[started]); started++)
+      reader->start(offsets[started], lengths[started], started);
     done += reader->advance(bam::kWaitUs, bam::on_done, &batch);
   }
   *counters = reader->counters();

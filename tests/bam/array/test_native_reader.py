@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,18 +75,31 @@ def traces(draw: st.DrawFn) -> list[list[int]]:
     st.sampled_from([1, 3, 33, 200, 2000]),
     st.sampled_from(["random", "clock", "sieve", "look_ahead"]),
     st.sampled_from([512, 2048, 65536]),
+    st.sampled_from([0, 512, 3000, 65536]),
     st.integers(0, 2**32),
 )
 def test_a_plain_model_predicts_every_count(
-    trace: list[list[int]], row_bytes: int, lines: int, policy: str, merge_bytes: int, seed: int
+    trace: list[list[int]],
+    row_bytes: int,
+    lines: int,
+    policy: str,
+    merge_bytes: int,
+    bridge_bytes: int,
+    seed: int,
 ) -> None:
     data = np.random.default_rng(seed).integers(0, 256, (400, row_bytes), np.uint8)
     kind = PolicyKind(policy)
     layout = Layout.single("memory", 0, data.nbytes)
-    model = GatherModel(layout, ReferenceCache(lines, PAGE, kind, 0), row_bytes, merge_bytes)
+    model = GatherModel(layout, ReferenceCache(lines, PAGE, kind, 0), row_bytes, merge_bytes, bridge_bytes)
     with NativeMemoryEngine([data.reshape(-1)]) as engine:
         cache = HostCache(lines, PAGE, kind, 0)
-        config = StoreConfig(page_bytes=PAGE, cache_lines=lines, policy=kind, merge_bytes=merge_bytes)
+        config = StoreConfig(
+            page_bytes=PAGE,
+            cache_lines=lines,
+            policy=kind,
+            merge_bytes=merge_bytes,
+            bridge_bytes=bridge_bytes,
+        )
         reader = NativeReader(layout, engine, cache, config)
         random = np.random.default_rng(seed)
         for ids in trace:
@@ -100,6 +114,7 @@ def test_a_plain_model_predicts_every_count(
             assert getattr(counted, name) == model.counts[name], name
         assert counted.bypasses == model.counts["bypasses"]
         assert counted.reads == model.counts["reads"]
+        assert counted.bytes_read == model.counts["bytes_read"]
         reader.close()
 
 
@@ -215,11 +230,15 @@ def test_time_outs_do_not_add_up(matrix: np.ndarray, tmp_path: Path) -> None:
 
 
 def test_buffers_that_cannot_be_had_name_the_settings(matrix: np.ndarray, tmp_path: Path) -> None:
-    with (
-        bam.open_array(tmp_path / "a.npy", queue_depth=32768, merge_bytes="64MiB") as array,
-        pytest.raises(bam.EngineUnavailable, match="Lower queue_depth or merge_bytes"),
-    ):
-        array[0]
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with bam.open_array(tmp_path / "a.npy", queue_depth=32768) as array:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**27, before[1]))
+        try:
+            with pytest.raises(bam.EngineUnavailable, match="Lower queue_depth or merge_bytes"):
+                array[0]
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_rows_go_where_they_are_wanted(matrix: np.ndarray, tmp_path: Path) -> None:

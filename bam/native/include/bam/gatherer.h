@@ -2,7 +2,7 @@
 //
 // Rows become pieces, one per page they touch; rows that follow each other in the file and in the output are one
 // piece. A piece is a hit (copied at once), joins a read in flight, or starts a Fetch. Fetches are sorted and
-// merged into ranges block by block, and read through a SpanReader.
+// merged into ranges block by block, over small holes too, and read through a SpanReader.
 //
 // Decisions do not depend on when reads finish: the lines a call has claimed stay pinned for one to two chunks of
 // fetches and are looked up in the call's own table first. So one thread's counts repeat exactly.
@@ -59,7 +59,7 @@ struct Held {
 
 constexpr uint32_t kGroup = 32;  // rows looked up, pinned and copied together
 
-// Consecutive fetches of Gatherer::order_ that are one read.
+// Consecutive fetches of Gatherer::order_ that are one read; there may be holes between their pages.
 struct Range {
   uint32_t first;
   uint32_t count;
@@ -94,6 +94,10 @@ class Gatherer {
 
  private:
   enum class Source : uint8_t { hit, joined, storage };
+  struct Span {
+    uint64_t address;  // logical
+    uint32_t length;
+  };
 
   Gatherer(Store& store, std::unique_ptr<SpanReader> reader);
   void begin(const GatherRequest& request, GatherResult* result, StoreCounters* counters);
@@ -129,6 +133,7 @@ class Gatherer {
   void close_block();
   void close_chunk();
   void start_ranges();
+  Span span_of(const Range& range) const;
   void read_exactly(uint32_t piece_id, uint64_t page_id);
   void advance(uint32_t wait_us);
   void wait_for(uint32_t parity, bool everything);

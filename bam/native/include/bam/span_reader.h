@@ -40,13 +40,16 @@ struct ReaderCounters {
 
 class SpanReader {
  public:
-  // `max_range_bytes` is the longest range start() takes. The layout's extents stay the caller's and must outlive
-  // the reader; the engine is kept alive. Null and a reason in `error` when it cannot be made.
+  // `max_range_bytes` is the longest range start() takes. With `short_range_bytes` below it, staging memory is for
+  // `depth` ranges up to that length and for a few longer ones; else for `depth` of the longest. The layout's extents
+  // stay the caller's and must outlive the reader; the engine is kept alive. Null and a reason in `error` when it
+  // cannot be made.
   static std::unique_ptr<SpanReader> create(Engine& engine, const Layout& layout, uint32_t depth,
-                                            uint32_t max_range_bytes, std::string* error);
+                                            uint32_t max_range_bytes, std::string* error,
+                                            uint32_t short_range_bytes = 0);
   virtual ~SpanReader() = default;
 
-  virtual bool can_start() const = 0;  // a staging slot is free
+  virtual bool can_start(uint32_t length) const = 0;  // a staging slot for such a range is free
   virtual void start(uint64_t logical_offset, uint32_t length, uint64_t tag) = 0;
   // Submits, harvests and calls on_done(context, result) for every range that finished. Waits up to `wait_us` for
   // one to finish. Returns how many did.

@@ -21,6 +21,7 @@ struct StoreConfig {
   uint32_t page_bytes;
   uint32_t queue_depth;   // reads in flight of one thread
   uint32_t merge_bytes;   // longest read that neighbouring pages are merged into
+  uint32_t bridge_bytes;  // longest hole between two of them that is read along
   uint32_t timeout_ms;    // a gather that makes no progress for so long gives up
   uint64_t first_page_id; // what the cache calls page 0 of this store, so that stores can share one cache
 };
