@@ -1,8 +1,8 @@
 """What the native reader counts, in plain Python: exact for one thread, as long as no read fails.
 
 The rules are those of gatherer.h: rows that follow each other are looked up as one run; pages a call has
-claimed stay pinned for one to two chunks; fetches are sorted and merged block by block, over small holes too. Bytes
-read are those of ranges: what the alignment of direct reads adds is not in them.
+claimed stay pinned for one to two chunks; fetches are sorted and merged block by block, over small holes too.
+Bytes read are those of the ranges, without what the alignment of direct reads adds.
 """
 
 from __future__ import annotations

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from ctypes import POINTER, byref, c_double, c_int, c_uint32, c_uint64, c_void_p
 
 from bam.errors import ConfigError, StorageError
 from bam.native import function
 from bam.storage.native import NativeEngine
 from bam.storage.open import open_engine
+
+_ARGUMENTS = [
+    c_void_p,
+    c_uint32,
+    c_uint32,
+    c_uint64,
+    c_double,
+    POINTER(c_uint64),
+    POINTER(c_uint64),
+    POINTER(c_double),
+]
 
 
 def random_reads_per_s(path: str, depth: int, read_bytes: int, *, seed: int, seconds: float) -> float:
@@ -33,27 +43,27 @@ def random_reads_per_s(path: str, depth: int, read_bytes: int, *, seed: int, sec
     StorageError
         A read failed.
     """
-    if os.path.getsize(path) < read_bytes:
-        raise ConfigError("read_bytes", read_bytes, f"at most {os.path.getsize(path)}, the bytes of {path}")
-    read = function(
-        "bam_bench_random_reads",
-        c_int,
-        [
-            c_void_p,
-            c_uint32,
-            c_uint32,
-            c_uint64,
-            c_double,
-            POINTER(c_uint64),
-            POINTER(c_uint64),
-            POINTER(c_double),
-        ],
-    )
-    completed, failed, elapsed = c_uint64(), c_uint64(), c_double()
     with open_engine("uring", [path]) as engine:
         assert isinstance(engine, NativeEngine)
-        counts = byref(completed), byref(failed), byref(elapsed)
-        status = read(engine.handle, depth, read_bytes, seed, seconds, *counts)
+        return engine_reads_per_s(engine, depth, read_bytes, seed=seed, seconds=seconds)
+
+
+def engine_reads_per_s(
+    engine: NativeEngine, depth: int, read_bytes: int, *, seed: int, seconds: float
+) -> float:
+    """The same through any engine of the C++ library, of its file 0.
+
+    Raises
+    ------
+    ConfigError, StorageError, NativeLibraryMissing
+    """
+    path, n_bytes = engine.files[0].path, engine.files[0].bytes
+    if n_bytes < read_bytes:
+        raise ConfigError("read_bytes", read_bytes, f"at most {n_bytes}, the bytes of {path}")
+    read = function("bam_bench_random_reads", c_int, _ARGUMENTS)
+    completed, failed, elapsed = c_uint64(), c_uint64(), c_double()
+    counts = byref(completed), byref(failed), byref(elapsed)
+    status = read(engine.handle, depth, read_bytes, seed, seconds, *counts)
     if status or failed.value:
         note = f"{failed.value} of {completed.value} random reads failed"
         raise StorageError(path, 0, read_bytes, abs(status), note=note)

@@ -63,6 +63,26 @@ def open_dataset(
     return open_store(convert_igbh(path, graph_cache, in_place, overwrite=True, progress=progress))
 
 
+def largest_feature_file(path: str | os.PathLike[str]) -> str:
+    """The largest file with features of a store or an IGBH folder; its graph is not looked at.
+
+    Raises
+    ------
+    DatasetError
+        There is none.
+    """
+    if is_store(path):
+        described = [each.description for each in open_store(path).features.values()]
+    elif is_igbh(path):
+        described = list(open_igbh(path).features.values())
+    else:
+        described = []
+    files = [file for each in described for file in each.files]
+    if not files:
+        raise DatasetError(str(path), "a store or an IGBH folder with features", "no feature files")
+    return max(files, key=lambda file: file.bytes).path
+
+
 def _require_cache(path: Path) -> None:
     """A cache is replaced when the data has changed, so it must not be somebody's store."""
     if is_store(path) and not read_manifest(path).settings.get("features_in_place"):
