@@ -5,8 +5,8 @@ first part and waits for the second. So the share of the peak that is reached is
 
     N = p / (1 - p) * peak * latency
 
-reads reach the share p. Source: the storage access accumulator of GIDS (Park et al., VLDB 2024), which puts the
-peak as bandwidth over page size.
+reads reach the share p. Source: the storage access accumulator of GIDS (Park et al., VLDB 2024), which puts
+the peak as bandwidth over page size.
 """
 
 from __future__ import annotations
