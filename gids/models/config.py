@@ -124,7 +124,8 @@ class SamplingConfig:
     Attributes
     ----------
     fanouts : tuple of int
-        Neighbours per node and edge type, first layer first; -1 for all.
+        Neighbours per node and edge type, first layer first, so the last number is that of the seeds; -1
+        for all.
     evaluation_fanouts : tuple of int
         The same for validation and test; empty: as `fanouts`.
     batch_size, evaluation_batch_size : int
