@@ -19,10 +19,12 @@ import numpy.typing as npt
 import torch
 
 from gids.errors import UnfinishedWorkError
+from gids.graph.journal import flush_folder
 
 VERSION = 1
 CHECKPOINT_NAME = "checkpoint.pt"
 LOSSES_NAME = "losses.bin"
+MODEL_NAME = "model.pt"
 
 
 @dataclass
@@ -121,12 +123,20 @@ class RunFolder:
             file.write(np.array(new_losses, np.float64).tobytes())
             file.flush()
             os.fsync(file.fileno())
-        partial = self.path / (CHECKPOINT_NAME + ".partial")
+        self._replace(CHECKPOINT_NAME, {"version": VERSION, **vars(state)})
+
+    def save_model(self, weights: Mapping[str, Any]) -> None:
+        """Write the weights of the best epoch: at any moment the file is whole, or not there."""
+        self._replace(MODEL_NAME, weights)
+
+    def _replace(self, name: str, content: Mapping[str, Any]) -> None:
+        partial = self.path / (name + ".partial")
         with open(partial, "wb") as file:
-            torch.save({"version": VERSION, **vars(state)}, file)
+            torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(self.path / CHECKPOINT_NAME)
+        partial.replace(self.path / name)
+        flush_folder(self.path)
 
     def losses(self) -> npt.NDArray[np.float64]:
         """Losses of all steps that a checkpoint holds."""

@@ -151,7 +151,7 @@ class _Run:
                 self._end_epoch()
         self._model.load_state_dict(state.best_model)
         test = _evaluate(self._model, self._parts[Part.TEST])
-        torch.save(state.best_model, self._folder.path / "model.pt")
+        self._folder.save_model(state.best_model)
         return self._result(test, time.perf_counter() - begin)
 
     def _patience_ended(self) -> bool:
