@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from bam.errors import ConfigError
+from gids.adapters.dgl_graph import dgl_graph_of
 from gids.bench.sources import BatchPlan, BatchSource
 from gids.graph.graph import Graph
 from gids.graph.schema import EdgeType, Schema
@@ -38,7 +39,7 @@ class DglSource(BatchSource):
     def __init__(self, graph: Graph, plan: BatchPlan, workers: int = 0) -> None:
         self._dgl = import_dgl()
         self._schema, self._plan, self._workers = graph.schema, plan, workers
-        self._graph = dgl_graph(graph)
+        self._graph = dgl_graph_of(graph)
         self._sampler = self._dgl.dataloading.NeighborSampler(list(plan.fanouts))
         self._n = -(-sum(len(ids) for ids in plan.seeds.values()) // plan.batch_size)
 
@@ -83,21 +84,6 @@ class DglSource(BatchSource):
             batch = sampled_batch(self._schema, input_nodes, blocks, epoch, number)
             self.adapt_s += time.perf_counter() - begin
             yield batch
-
-
-def dgl_graph(graph: Graph) -> Any:
-    """DGL's graph of the same edges, in memory.
-
-    Raises
-    ------
-    PackageMissing
-    """
-    relations = {}
-    for edge_type, csc in graph.relations.items():
-        arrays = (np.array(array, np.int64) for array in (csc.indptr, csc.indices))
-        indptr, indices = map(torch.from_numpy, arrays)
-        relations[tuple(edge_type)] = ("csc", (indptr, indices, torch.empty(0, dtype=torch.int64)))
-    return import_dgl().heterograph(relations, num_nodes_dict=dict(graph.schema.num_nodes))
 
 
 def sampled_batch(

@@ -144,13 +144,13 @@ class DglSampler(BenchSampler):
     def __init__(self, graph: Graph, threads: int) -> None:
         import torch
 
-        from gids.bench.dgl_source import dgl_graph
+        from gids.adapters.dgl_graph import dgl_graph_of
         from gids.sampling.dgl_import import import_dgl
 
         super().__init__(graph, threads)
         self._dgl, self._torch = import_dgl(), torch
         torch.set_num_threads(threads)
-        self._dgl_graph = dgl_graph(graph)
+        self._dgl_graph = dgl_graph_of(graph)
 
     def _blocks(self, work: Work, seeds: Sequence[Int64Array]) -> Any:
         sampler = self._dgl.dataloading.NeighborSampler(work.fanouts)

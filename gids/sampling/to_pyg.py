@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from gids.errors import PackageMissing
 from gids.graph.schema import EdgeType
 from gids.sampling.block import SampledBatch
+from gids.sampling.pyg_import import import_pyg
 
 
 def to_pyg(
@@ -41,14 +41,9 @@ def to_pyg(
     PackageMissing
         PyG is not installed.
     """
-    try:
-        from torch_geometric.data import Data, HeteroData
-    except ImportError as error:
-        raise PackageMissing(
-            "torch_geometric", "conversion to PyG data", "pip install 'gids-bam[pyg]'"
-        ) from error
+    pyg = import_pyg("conversion to PyG data").data
     is_homogeneous = batch.schema.is_homogeneous
-    data: Any = Data() if is_homogeneous else HeteroData()
+    data: Any = pyg.Data() if is_homogeneous else pyg.HeteroData()
     for node_type, ids in batch.nodes.items():
         store = data if is_homogeneous else data[node_type]
         counts = [each[node_type] for each in batch.node_counts]
@@ -63,7 +58,7 @@ def to_pyg(
             store.y = labels[node_type]
     for edge_type in batch.schema.edge_types:
         store = data if is_homogeneous else data[tuple(edge_type)]
-        edge_index, edge_ids, counts = _edges(batch, edge_type)
+        edge_index, edge_ids, counts = edges_by_hop(batch, edge_type)
         store.edge_index = torch.from_numpy(edge_index)
         store.num_sampled_edges = counts
         if edge_ids is not None:
@@ -71,7 +66,7 @@ def to_pyg(
     return data
 
 
-def _edges(
+def edges_by_hop(
     batch: SampledBatch, edge_type: EdgeType
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]] | None, list[int]]:
     """Edges of each hop into the nodes the hop before reached: ends (2, edges), ids if there are, edges per

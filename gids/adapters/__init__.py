@@ -1,0 +1,1 @@
+"""Faces of other libraries over our stores, sampler and read-ahead: PyG, DGL, GraphBolt."""
