@@ -43,6 +43,12 @@ class PolicyKind(Enum):
     CLOCK = "clock"
     SIEVE = "sieve"
     LOOK_AHEAD = "look_ahead"
+    LOOK_AHEAD_GLOBAL = "look_ahead_global"
+
+    @property
+    def orders_by_use(self) -> bool:
+        """Whether the caller's next uses matter."""
+        return self in (PolicyKind.LOOK_AHEAD, PolicyKind.LOOK_AHEAD_GLOBAL)
 
 
 class ReaderKind(Enum):

@@ -60,7 +60,9 @@ class GatherModel:
         position = 0
         while position < len(ids):
             end = self._end_of_run(ids, position)
-            self._plan_run(ids[position], end - position, NEVER if next_use is None else next_use[position])
+            self._plan_run(
+                ids[position], None if next_use is None else next_use[position:end], end - position
+            )
             position = end
             self._stay_in_bounds()
         self._finish()
@@ -80,13 +82,16 @@ class GatherModel:
             end += 1
         return end
 
-    def _plan_run(self, row_id: int, n_rows: int, next_use: int) -> None:
+    def _plan_run(self, row_id: int, next_use: list[int] | None, n_rows: int) -> None:
         first = row_id * self._row_bytes
         last = first + n_rows * self._row_bytes - 1
         pages = range(first // self._page_bytes, last // self._page_bytes + 1)
         sources = {}
         for planned, page_id in enumerate(pages, 1):
-            sources[page_id] = self._plan_page(page_id, next_use)
+            begin, end = page_id * self._page_bytes // self._row_bytes, (page_id + 1) * self._page_bytes - 1
+            rows = slice(max(0, begin - row_id), end // self._row_bytes + 1 - row_id)
+            use = NEVER if next_use is None else max(next_use[rows])
+            sources[page_id] = self._plan_page(page_id, use)
             if planned % RUN_PAGES == 0:
                 self._stay_in_bounds()
         for row in range(row_id, row_id + n_rows):

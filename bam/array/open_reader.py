@@ -79,7 +79,7 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
             cache="host" if native else "reference",
             policy=lease.cache.policy.value,
             page_bytes=lease.cache.page_bytes,
-            cache_lines=lease.cache.n_lines,
+            cache_lines=lease.cache.n_pages,
             engine=engine.info(),
             notes=notes,
         )

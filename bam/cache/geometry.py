@@ -18,8 +18,16 @@ MAX_PINS = 2**20 - 1
 #: Lines whose ids the 64-bit words of the C interface can carry, with a wide margin.
 MAX_LINES = 2**42
 
+#: Frames are numbered with 32 bits (`kMaxFrames`).
+MAX_FRAMES = 2**32 - 1
+#: Sets looked at for a victim besides the page's own (`kOtherSets`).
+OTHER_SETS = 4
+
 STATE_BYTES_PER_LINE = 16
 STATE_BYTES_PER_SET = 8
+FRAME_BYTES_PER_LINE = 4
+FRAME_COUNTER_BYTES = 16
+_PAGES_PER_SET = 24
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
@@ -33,10 +41,13 @@ class Geometry:
     ----------
     n_sets, ways : int
         Line ``set_id * ways + way`` is way number `way` of the set.
+    n_frames : int, optional
+        Memory for so many pages, which lines are given as they need it (frames.h); None: each line has its own.
     """
 
     n_sets: int
     ways: int
+    n_frames: int | None = None
 
     @property
     def n_lines(self) -> int:
@@ -44,9 +55,17 @@ class Geometry:
         return self.n_sets * self.ways
 
     @property
+    def n_pages(self) -> int:
+        """Pages that fit in memory."""
+        return self.n_lines if self.n_frames is None else self.n_frames
+
+    @property
     def state_bytes(self) -> int:
-        """Memory beside the lines themselves: 16 bytes a line and 8 a set."""
-        return self.n_lines * STATE_BYTES_PER_LINE + self.n_sets * STATE_BYTES_PER_SET
+        """Memory beside the pages themselves: 16 bytes a line and 8 a set; with frames 20 a line."""
+        state_bytes = self.n_lines * STATE_BYTES_PER_LINE + self.n_sets * STATE_BYTES_PER_SET
+        if self.n_frames is None:
+            return state_bytes
+        return state_bytes + self.n_lines * FRAME_BYTES_PER_LINE + FRAME_COUNTER_BYTES
 
 
 def geometry(n_lines: int) -> Geometry:
@@ -61,6 +80,21 @@ def geometry(n_lines: int) -> Geometry:
         raise ConfigError("n_lines", n_lines, f"a number of lines from 1 to {MAX_LINES}")
     n_sets = -(-n_lines // MAX_WAYS)
     return Geometry(n_sets, n_lines // n_sets)
+
+
+def geometry_with_frames(n_pages: int) -> Geometry:
+    """Shape of a cache of `n_pages` frames: a third more lines, as sets are not equally full. One set needs none.
+
+    Raises
+    ------
+    ConfigError
+        Less than one page, or more than :data:`MAX_FRAMES`.
+    """
+    if not 1 <= n_pages <= MAX_FRAMES:
+        raise ConfigError("n_lines", n_pages, f"a number of lines from 1 to {MAX_FRAMES}")
+    if n_pages <= MAX_WAYS:
+        return geometry(n_pages)
+    return Geometry(-(-n_pages // _PAGES_PER_SET), MAX_WAYS, n_pages)
 
 
 def mix64(value: int) -> int:

@@ -31,6 +31,7 @@ _POLICY_NUMBERS = {
     PolicyKind.CLOCK: 1,
     PolicyKind.SIEVE: 2,
     PolicyKind.LOOK_AHEAD: 3,
+    PolicyKind.LOOK_AHEAD_GLOBAL: 4,
 }
 
 
@@ -43,6 +44,8 @@ class _CView(ctypes.Structure):
         ("n_sets", c_uint64),
         ("ways", c_uint64),
         ("state_bytes", c_uint64),
+        ("frames", c_void_p),
+        ("n_pages", c_uint64),
     ]
 
 
@@ -93,11 +96,14 @@ class RawState:
         The policy's number of each line.
     hands : uint32, shape (n_sets,)
         The policy's number of each set.
+    frames : uint32, shape (n_lines,)
+        Frame of each line, plus 1; 0 for a line without. Of a cache without frames empty.
     """
 
     words: npt.NDArray[np.uint64]
     metas: npt.NDArray[np.uint64]
     hands: npt.NDArray[np.uint32]
+    frames: npt.NDArray[np.uint32]
 
 
 class _Owner:
@@ -163,7 +169,11 @@ class HostCache(PageCache):
         self.n_sets, self.ways, self.state_bytes = view.n_sets, view.ways, view.state_bytes
         self.page_bytes = page_bytes
         self.policy = settings.policy
-        self._lines: ByteArray | None = self._owner.array(view.memory, (self.n_lines, page_bytes), np.uint8)
+        self.n_pages = view.n_pages
+        self._lines: ByteArray | None = self._owner.array(view.memory, (self.n_pages, page_bytes), np.uint8)
+        self._frames: npt.NDArray[np.uint32] | None = None
+        if view.frames:
+            self._frames = self._owner.array(view.frames, (self.n_lines,), np.uint32)
         forked.close_in_child(self)
 
     # Each call below keeps the owner in a local variable: another thread may close the cache meanwhile.
@@ -221,7 +231,12 @@ class HostCache(PageCache):
         lines = self._lines
         if lines is None:
             raise ClosedError(self._name)
-        line: ByteArray = lines[self._checked(line_id)]
+        frame = self._checked(line_id)
+        if self._frames is not None:
+            frame = int(self._frames[frame]) - 1
+            if frame < 0:
+                raise ConfigError("line_id", line_id, "a line that holds a page")
+        line: ByteArray = lines[frame]
         return line
 
     def raw_state(self) -> RawState:
@@ -233,11 +248,12 @@ class HostCache(PageCache):
             owner.array(view.words, (self.n_lines,), np.uint64),
             owner.array(view.metas, (self.n_lines,), np.uint64),
             sets[:, 1],
+            np.empty(0, np.uint32) if self._frames is None else self._frames,
         )
 
     def close(self) -> None:
         """Forget the cache. Its memory goes with the last array over a line of it."""
-        self._owner = self._lines = None
+        self._owner = self._lines = self._frames = None
 
     def close_in_child(self) -> None:
         """Called in a forked child, where no thread can finish what it was doing here."""

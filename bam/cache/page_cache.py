@@ -54,7 +54,9 @@ class PageCache(ABC):
     ways: int
     page_bytes: int
     policy: PolicyKind
-    #: Memory beside the lines; at most 24 bytes a line.
+    #: Pages that fit in memory: `n_lines`, or with frames fewer.
+    n_pages: int
+    #: Memory beside the pages; at most 24 bytes a page, with frames 28 (of more than a few sets).
     state_bytes: int
 
     @property
@@ -100,7 +102,10 @@ class PageCache(ABC):
 
     @abstractmethod
     def line(self, line_id: int) -> ByteArray:
-        """The line's `page_bytes` bytes, a writable view valid until the cache closes."""
+        """The line's `page_bytes` bytes, a writable view valid until the cache closes.
+
+        With frames only of a line that holds a page, and only while it does.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -23,12 +23,16 @@ _MASK64 = 2**64 - 1
 
 @dataclass
 class Line:
-    """One line. `meta` belongs to the policy; in a FAILED line it is the errno."""
+    """One line. `meta` belongs to the policy; in a FAILED line it is the errno.
+
+    `frame` says which memory the page is in; None: the line has none and holds no page.
+    """
 
     page_id: int = 0
     pins: int = 0
     state: LineState = LineState.EMPTY
     meta: int = 0
+    frame: int | None = None
 
     @property
     def in_use(self) -> bool:
@@ -190,11 +194,17 @@ class LookAheadPolicy(EvictionPolicy):
         return next_use
 
 
+class GlobalLookAheadPolicy(LookAheadPolicy):
+    """The same, and :mod:`bam.cache.frames` extends the choice beyond the set where there is more than one."""
+
+    kind = PolicyKind.LOOK_AHEAD_GLOBAL
+
+
 def make_policy(kind: PolicyKind, seed: int = 0) -> EvictionPolicy:
     """The policy of that kind."""
     if kind is PolicyKind.RANDOM:
         return RandomPolicy(seed)
     plain: dict[PolicyKind, type[EvictionPolicy]] = {
-        policy.kind: policy for policy in (ClockPolicy, SievePolicy, LookAheadPolicy)
+        policy.kind: policy for policy in (ClockPolicy, SievePolicy, LookAheadPolicy, GlobalLookAheadPolicy)
     }
     return plain[kind]()

@@ -6,6 +6,7 @@ import operator
 import threading
 
 from bam.cache import forked
+from bam.cache.frames import FramePool
 from bam.cache.geometry import MAX_PINS, set_of
 from bam.cache.memory import page_aligned_zeros
 from bam.cache.page_cache import (
@@ -51,12 +52,17 @@ class ReferenceCache(PageCache):
         self.page_bytes = page_bytes
         self.policy = settings.policy
         self.state_bytes = shape.state_bytes
+        self.n_pages = shape.n_pages
         self.sets = [CacheSet(set_id, [Line() for _ in range(self.ways)]) for set_id in range(self.n_sets)]
+        self._frames = None if shape.n_frames is None else FramePool(self.sets, shape.n_frames)
+        if self._frames is None:
+            for frame, line in enumerate(line for cache_set in self.sets for line in cache_set.lines):
+                line.frame = frame
         self._policy = make_policy(settings.policy, seed)
         # Re-entrant: garbage collection in the middle of a call may drop a Pin, which then unpins from here.
         self._lock = threading.RLock()
         self._name = "page cache"
-        self._memory: ByteArray | None = page_aligned_zeros(shape.n_lines * page_bytes)
+        self._memory: ByteArray | None = page_aligned_zeros(shape.n_pages * page_bytes)
         forked.close_in_child(self)
 
     def acquire(self, page_id: int, next_use: int = NEVER) -> Acquired:
@@ -94,7 +100,7 @@ class ReferenceCache(PageCache):
     def note_use(self, page_id: int, next_use: int) -> None:
         self._check_open()
         page_id, next_use = checked_page_id(page_id), checked_use("next_use", next_use)
-        if self.policy is not PolicyKind.LOOK_AHEAD:
+        if not self.policy.orders_by_use:
             return
         with self._lock:
             for line in self.sets[set_of(page_id, self.n_sets)].lines:
@@ -104,7 +110,7 @@ class ReferenceCache(PageCache):
     def forget_uses(self, horizon: int, instead: int) -> None:
         self._check_open()
         horizon, instead = checked_use("horizon", horizon), checked_use("instead", instead)
-        if self.policy is not PolicyKind.LOOK_AHEAD:
+        if not self.policy.orders_by_use:
             return
         with self._lock:
             for line in (line for cache_set in self.sets for line in cache_set.lines):
@@ -125,9 +131,11 @@ class ReferenceCache(PageCache):
         return self._line(line_id).pins
 
     def line(self, line_id: int) -> ByteArray:
-        self._line(line_id)
+        frame = self._line(line_id).frame
         memory = self._check_open()
-        return memory[line_id * self.page_bytes :][: self.page_bytes]
+        if frame is None:
+            raise ConfigError("line_id", line_id, "a line that holds a page")
+        return memory[frame * self.page_bytes :][: self.page_bytes]
 
     def close(self) -> None:
         self._memory = None
@@ -149,15 +157,19 @@ class ReferenceCache(PageCache):
         return Acquired(Outcome.HIT, line_id)
 
     def _claim(self, cache_set: CacheSet, page_id: int, next_use: int) -> Acquired:
-        unused = (way for way, line in enumerate(cache_set.lines) if line.evictable and not line.in_use)
-        way = next(unused, None)
-        if way is None:
-            way = self._policy.victim(cache_set, next_use)
+        way = self._find_way(cache_set, next_use)
         if way is None:
             return _BYPASS
         meta = self._policy.claimed_meta(cache_set, next_use)
-        cache_set.lines[way] = Line(page_id, 1, LineState.READING, meta)
+        cache_set.lines[way] = Line(page_id, 1, LineState.READING, meta, cache_set.lines[way].frame)
         return Acquired(Outcome.CLAIMED, cache_set.set_id * self.ways + way)
+
+    def _find_way(self, cache_set: CacheSet, next_use: int) -> int | None:
+        if self._frames is not None:
+            return self._frames.find_way(cache_set, next_use)
+        unused = (way for way, line in enumerate(cache_set.lines) if line.evictable and not line.in_use)
+        way = next(unused, None)
+        return self._policy.victim(cache_set, next_use) if way is None else way
 
     def _check_open(self) -> ByteArray:
         memory = self._memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-from bam.cache.geometry import MAX_PAGE_ID, Geometry, geometry
+from bam.cache.geometry import MAX_PAGE_ID, Geometry, geometry, geometry_with_frames
 from bam.cache.page_cache import NEVER, PolicyKind
 from bam.config import MAX_PAGE_BYTES, MIN_PAGE_BYTES, parse_kind
 from bam.errors import ConfigError
@@ -37,7 +37,6 @@ class CacheSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        geometry(self.n_lines)
         page = self.page_bytes
         if not MIN_PAGE_BYTES <= page <= MAX_PAGE_BYTES or page & (page - 1):
             expected = f"a power of two from {MIN_PAGE_BYTES} to {MAX_PAGE_BYTES}"
@@ -45,10 +44,13 @@ class CacheSettings:
         if not 0 <= self.seed < 2**64:
             raise ConfigError("seed", self.seed, "a number from 0 to 2**64 - 1")
         object.__setattr__(self, "policy", parse_kind("policy", self.policy, PolicyKind))
+        _ = self.geometry  # raises
 
     @property
     def geometry(self) -> Geometry:
-        """Sets and ways."""
+        """Sets, ways and frames."""
+        if self.policy is PolicyKind.LOOK_AHEAD_GLOBAL:
+            return geometry_with_frames(self.n_lines)
         return geometry(self.n_lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bam.config import EngineKind, parse_bytes
+from bam.config import EngineKind, PolicyKind, parse_bytes
 from bam.errors import ConfigError
 from gids.errors import did_you_mean
 from gids.fetch.constant_buffer import parse_share
@@ -81,7 +81,7 @@ class LoaderConfig:
     window, prefetch, page_bytes, queue_depth : int
     engine : EngineKind
     policy : str
-        Empty: ``look_ahead``, or ``clock`` without a window.
+        Empty: ``look_ahead_global``, or ``clock`` without a window.
     sampler_threads : int
     """
 
@@ -104,8 +104,10 @@ class LoaderConfig:
             _require(name, getattr(self, name), 1)
         if self.page_bytes not in [2**power for power in range(9, 17)]:
             raise ConfigError("page_bytes", self.page_bytes, "a power of two from 512 to 65536")
-        if self.policy not in ("", "clock", "sieve", "random", "look_ahead"):
-            raise ConfigError("policy", self.policy, "'clock', 'sieve', 'random', 'look_ahead', or ''")
+        if self.policy not in ("", *(kind.value for kind in PolicyKind)):
+            raise ConfigError(
+                "policy", self.policy, ", ".join(repr(kind.value) for kind in PolicyKind) + ", or ''"
+            )
 
 
 @dataclass(frozen=True)

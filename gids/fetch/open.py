@@ -41,7 +41,7 @@ class FeatureSettings:
     cpu_buffer: int | str | float = 0
     engine: str = "auto"
     page_bytes: int = 4096
-    policy: str = "look_ahead"
+    policy: str = "look_ahead_global"
     queue_depth: int = 256
     wrap: Callable[[Engine], Engine] | None = None
 

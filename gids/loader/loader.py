@@ -74,7 +74,7 @@ class DataLoader:
     rank, world_size : int
         This process's part of the seeds.
     engine, page_bytes, policy, queue_depth : optional
-        See :func:`bam.open_array`; the policy is ``look_ahead`` unless `window` is 0.
+        See :func:`bam.open_array`; the policy is ``look_ahead_global`` unless `window` is 0.
 
     Raises
     ------
@@ -127,7 +127,7 @@ class DataLoader:
             cpu_buffer=cpu_buffer,
             engine=engine,
             page_bytes=page_bytes,
-            policy=policy or ("look_ahead" if window else "clock"),
+            policy=policy or ("look_ahead_global" if window else "clock"),
             queue_depth=queue_depth,
         )
         self._owns_features = not isinstance(features, FeatureStore)

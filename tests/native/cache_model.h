@@ -47,11 +47,12 @@ struct CacheScript {
   std::vector<LineWord> lines = {};  // at the start
   std::vector<uint64_t> metas = {};
   uint32_t hand = 0;
+  uint32_t n_frames = 0;  // 0: each line has its own
 };
 
-enum CacheEvent : size_t { kHit, kJoinedValid, kJoinedFailed, kClaimed, kFailed, kBypass, kEvicted };
+enum CacheEvent : size_t { kHit, kJoinedValid, kJoinedFailed, kClaimed, kFailed, kBypass, kEvicted, kFrameMoved };
 inline const std::vector<const char*> kCacheEvents = {"hit",    "joined, valid", "joined, failed", "claimed",
-                                                    "failed", "bypass",        "evicted"};
+                                                    "failed", "bypass",        "evicted",       "frame moved"};
 
 // The product's functions. A planted bug replaces some of them.
 struct RealCache {
@@ -87,7 +88,9 @@ struct CacheWorld {
   alignas(64) LineWord lines[kMaxLines];
   uint64_t metas[kMaxLines];
   bam::SetState sets[2];
-  Plain<uint64_t> bytes[kMaxLines];  // stands for the page in the line
+  uint32_t frames[kMaxLines];
+  uint64_t frame_counters[bam::kFrameCounters];
+  Plain<uint64_t> bytes[kMaxLines];  // stands for the page in the line, or in its frame
   Plain<uint64_t> notes[kMaxLines];  // what a claimer notes about a failure before it says so
   uint8_t holders[kMaxLines];        // threads between the return of acquire() and unpin()
   const CacheScript* script;
@@ -101,8 +104,11 @@ struct CacheWorld {
 
   CacheState cache() const {
     auto* self = const_cast<CacheWorld*>(this);
-    return {self->lines, self->metas, self->sets, script->n_sets, script->ways, script->policy, 1};
+    const bam::Frames memory{script->n_frames == 0 ? nullptr : self->frames, self->frame_counters, script->n_frames};
+    return {self->lines, self->metas, self->sets, script->n_sets, script->ways, script->policy, 1, memory};
   }
+
+  Plain<uint64_t>& bytes_in(uint64_t line_id) { return bytes[script->n_frames == 0 ? line_id : frames[line_id] - 1]; }
 
   void run(uint32_t thread) {
     while (step(thread)) explorer::Fiber::scrub();
@@ -172,7 +178,7 @@ struct CacheWorld {
   }
 
   void fill(const Visit& visit, uint64_t line_id) {
-    bytes[line_id].store(visit.reason == 0 ? bytes_of(visit.page) : kHalfRead);
+    bytes_in(line_id).store(visit.reason == 0 ? bytes_of(visit.page) : kHalfRead);
     if (visit.reason == 0) {
       Cache::publish(lines[line_id]);
     } else {
@@ -187,7 +193,7 @@ struct CacheWorld {
     expect_held(visit, acquired.line_id);
     bool joined = acquired.outcome == Outcome::joined;
     if (state == LineState::valid) {
-      expect(bytes[acquired.line_id].load() == bytes_of(visit.page), "a holder reads the bytes of another page");
+      expect(bytes_in(acquired.line_id).load() == bytes_of(visit.page), "a holder reads the bytes of another page");
       if (joined) reached(kJoinedValid);
       return;
     }
@@ -236,6 +242,15 @@ struct CacheWorld {
         if (is_live(a) && is_live(b))
           expect(bam::page_of(lines[a]) != bam::page_of(lines[b]), "a page is in two lines");
     }
+    if (script->n_frames != 0) check_frames();
+  }
+
+  void check_frames() const {
+    for (uint32_t a = 0; a < n_lines(); a++) {
+      expect(!is_live(a) || (frames[a] != 0 && frames[a] <= script->n_frames), "a page has no memory");
+      for (uint32_t b = 0; b < a; b++)
+        expect(!is_live(a) || !is_live(b) || frames[a] != frames[b], "two pages have the same memory");
+    }
   }
 
   void check_end() const {
@@ -247,6 +262,8 @@ struct CacheWorld {
     }
     for (const bam::SetState& set : sets) expect(set.lock == 0, "a set is left locked");
     if (script->policy == Policy::sieve) check_insertions();
+    for (uint32_t i = 0; i < n_lines() && script->n_frames != 0; i++)
+      if (i < script->lines.size() && frames[i] != i + 1) reached(kFrameMoved);
   }
 
   void check_insertions() const {
@@ -283,6 +300,10 @@ explorer::Findings explore_cache(const CacheScript& script, const explorer::Limi
   for (size_t i = 0; i < script.lines.size(); i++) {
     world.lines[i] = script.lines[i];
     world.bytes[i].preset(bytes_of(bam::page_of(script.lines[i])));
+    if (i < script.n_frames) {
+      world.frames[i] = static_cast<uint32_t>(i + 1);
+      world.frame_counters[bam::kFramesTaken]++;
+    }
   }
   for (size_t i = 0; i < script.metas.size(); i++) world.metas[i] = script.metas[i];
   explorer::Program program{
@@ -300,6 +321,7 @@ explorer::Names cache_names() {
   names.add("line", world.lines, kMaxLines, describe_line);
   names.add("meta", world.metas, kMaxLines);
   names.add("set", world.sets, 2);
+  names.add("frame", world.frames, kMaxLines);
   names.add("bytes", world.bytes, kMaxLines);
   names.add("note", world.notes, kMaxLines);
   return names;

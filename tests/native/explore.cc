@@ -25,6 +25,15 @@ constexpr NamedPolicy kPolicies[] = {{Policy::random, "random"},
                                      {Policy::sieve, "sieve"},
                                      {Policy::look_ahead, "look-ahead"}};
 
+// Without the second set's lock: set 1 finds the emptied line with the frame still in it.
+CacheScript frame_script() {
+  const uint64_t a = page_in_set(0, 2, 0), b = page_in_set(1, 2, 0), c = page_in_set(0, 2, 1);
+  CacheScript script{Policy::look_ahead_global, 2, 2, {{{b, 0, 1}}, {{c, 0, 1}}}, false,
+                     {bam::make_line(a, 0, LineState::valid)}, {9}};
+  script.n_frames = 1;
+  return script;
+}
+
 void add_small_caches(const NamedPolicy& p, Scenarios& all) {
   auto add = [&](const char* name, uint32_t ways, std::vector<std::vector<Visit>> threads, bool batch,
                  uint64_t min_states, std::vector<size_t> must_reach) {
@@ -85,6 +94,30 @@ void add_hints(const NamedPolicy& p, Scenarios& all) {
   add("uses are forgotten while the line changes hands", {kIoError + 1, 0, bam::kNever, Ask::forget_uses}, 800);
 }
 
+// Page memory that moves between two sets of 2 lines, with memory for 2 pages: each miss takes some line's.
+void add_frames(Scenarios& all) {
+  const Policy global = Policy::look_ahead_global;
+  const uint64_t a = page_in_set(0, 2, 0), b = page_in_set(1, 2, 0), c = page_in_set(0, 2, 1), d = page_in_set(1, 2, 1);
+  auto add = [&](const char* name, std::vector<std::vector<Visit>> threads, std::vector<LineWord> lines,
+                 uint64_t min_states, std::vector<size_t> must_reach) {
+    CacheScript script{global, 2, 2, std::move(threads), false, std::move(lines), {9, 9}};
+    script.n_frames = 2;
+    all.push_back(cache_scenario<RealCache>(std::string("cache, frames: ") + name, std::move(script), min_states,
+                                            std::move(must_reach)));
+  };
+  const std::vector<LineWord> both_in_set_0 = {bam::make_line(a, 0, LineState::valid),
+                                               bam::make_line(c, 0, LineState::valid)};
+  add("unused memory is shared out", {{{a, 0, 1}}, {{b, 0, 2}}, {{d, 0, 3}}}, {}, 1000, {kClaimed, kBypass});
+  add("two sets want one set's memory", {{{b, 0, 1}}, {{d, 0, 1}}}, both_in_set_0, 100,
+      {kClaimed, kEvicted, kFrameMoved});
+  add("memory is taken from a page that is being hit", {{{b, 0, 1}}, {{a, 0, 1}}, {{c, 0, 1}}}, both_in_set_0, 1000,
+      {kHit, kClaimed, kEvicted, kFrameMoved});
+  add("two misses take each other's memory", {{{b, 0, 1}, {c, 0, 1}}, {{c, 0, 1}, {b, 0, 1}}},
+      {bam::make_line(a, 0, LineState::valid)}, 1000, {kHit, kClaimed, kEvicted, kFrameMoved});
+  add("memory of a failed read is used again", {{{b, kIoError, 1}, {d, 0, 1}}, {{c, 0, 1}}}, both_in_set_0, 500,
+      {kFailed, kClaimed, kFrameMoved});
+}
+
 const CacheScript kLastInsertions = {
     Policy::sieve, 2, 1, {{{3}}, {{1}}, {{2}}}, false,
     {bam::make_line(1, 0, LineState::valid), bam::make_line(2, 0, LineState::valid)},
@@ -98,6 +131,7 @@ Scenarios cache_scenarios() {
     add_other_caches(p, all);
     add_hints(p, all);
   }
+  add_frames(all);
   all.push_back(cache_scenario<RealCache>("cache, sieve: insertion numbers run out", kLastInsertions, 10'000,
                                           {kHit, kClaimed, kEvicted}));
   return all;
@@ -168,6 +202,8 @@ Scenarios planted_scenarios() {
                                  "a set is left locked"),
       cache_scenario<VisitByLoadAndStore>("planted: visited bit by load and store", kLastInsertions, 1, {},
                                           "one insertion number"),
+      cache_scenario<FrameTakenWithoutLock>("planted: a frame taken without the lock of its set", frame_script(), 1, {},
+                                            "a page has no memory"),
       cache_scenario<RelaxedPublish>("planted: relaxed publish", {clock, 1, 1, {{{1}}, {{1}}}}, 1, {}, "data race"),
       cache_scenario<RelaxedUnpin>("planted: relaxed unpin", {clock, 1, 1, {{{1}}, {{2}}}}, 1, {}, "data race"),
       queue_scenario<LostDoorbell>("planted: lost doorbell", two_publishers, 1, {}, "the doorbell went back"),

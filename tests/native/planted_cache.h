@@ -48,6 +48,28 @@ struct LockByLoadAndStore : RealCache {
   }
 };
 
+// Takes a frame of another set without that set's lock.
+struct FrameTakenWithoutLock : RealCache {
+  static Acquired acquire(const CacheState& cache, uint64_t page, uint64_t next_use) {
+    using P = ScheduledPlatform;
+    uint64_t set_id = bam::set_of(cache, page);
+    bam::lock_set<P>(cache.sets[set_id]);
+    uint64_t line_id = bam::unused_line<P>(cache, set_id);
+    uint32_t frame = line_id == bam::kNoLine ? 0 : bam::load_frame<P>(cache.frames, line_id);
+    bam::Candidate victim = bam::find_candidate<P>(cache, set_id, true);
+    if (frame == 0 && victim.line_id != bam::kNoLine && next_use <= victim.use && victim.line_id / cache.ways != set_id) {
+      P::Atomic<LineWord>(cache.lines[victim.line_id]).store(0, P::acquire);
+      frame = bam::load_frame<P>(cache.frames, victim.line_id);
+      bam::store_frame<P>(cache.frames, victim.line_id, 0);
+    }
+    bool claimed = frame != 0 && line_id != bam::kNoLine;
+    if (claimed) bam::store_frame<P>(cache.frames, line_id, frame);
+    claimed = claimed && bam::try_claim<P>(cache.lines[line_id], page);
+    bam::unlock_set<P>(cache.sets[set_id]);
+    return claimed ? Acquired{Outcome::claimed, line_id} : Acquired{Outcome::bypass, 0};
+  }
+};
+
 // Publishes in two steps, and so loses the pin of whoever joins between them.
 struct PublishByLoadAndStore : RealCache {
   static void publish(LineWord& line) {

@@ -12,7 +12,7 @@ namespace stress {
 constexpr uint32_t kPageBytes = 512;
 constexpr uint64_t kPageWords = kPageBytes / sizeof(uint64_t);
 
-constexpr const char* kPolicyNames[] = {"random", "clock", "sieve", "look-ahead"};  // by bam::Policy
+constexpr const char* kPolicyNames[] = {"random", "clock", "sieve", "look-ahead", "global look-ahead"};  // by bam::Policy
 
 struct CacheLoad {
   bam::Policy policy;

@@ -104,7 +104,7 @@ std::string stress_queue(uint32_t depth, uint32_t n_submitters, uint64_t command
 
 std::vector<Test> cache_tests() {
   std::vector<Test> tests;
-  for (uint32_t policy = 0; policy < 4; policy++)
+  for (uint32_t policy = 0; policy < 5; policy++)
     for (uint64_t n_lines : {1, 6, 40})  // 40: two sets
       tests.push_back({std::string("page cache, ") + kPolicyNames[policy] + ", lines: " + std::to_string(n_lines),
                        [=](Checks& checks) {

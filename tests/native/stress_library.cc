@@ -94,7 +94,7 @@ std::string stress_store(const StoreLoad& load, std::shared_ptr<bam::Engine> eng
   int error = 0;
   std::shared_ptr<bam::HostCache> cache = bam::HostCache::create({load.n_lines, kPageBytes, load.policy, 1}, &error);
   const bam::Extent extent{0, kFileBytes, 0, 0, 0};
-  bam::Store store(std::move(engine), layout_of(extent), cache, {kPageBytes, 16, 4096, 60'000, 0});
+  bam::Store store(std::move(engine), layout_of(extent), cache, {kPageBytes, 16, 4096, 0, 60'000, 0});
   std::atomic<uint64_t> failed{0};
   run_threads(load.n_threads, [&](uint32_t thread) {
     Random random(thread);

@@ -82,12 +82,20 @@ void Gatherer::look_ahead(uint64_t position) {
   }
 }
 
+// Of a page of which a run needs this piece: the latest that any of its rows says. A row that lies in two pages is
+// needed again as soon as either of them is, so a row that lies in this page alone is the one that is exact.
+uint64_t Gatherer::next_use_of(const Piece& piece) const {
+  if (request_.next_use == nullptr) return kNever;
+  uint64_t inside = static_cast<uint64_t>(piece.out - request_.out - out_row(piece.position) * request_.row_bytes);
+  uint64_t n_rows = (inside + piece.length + request_.row_bytes - 1) / request_.row_bytes;
+  return *std::max_element(request_.next_use + piece.position, request_.next_use + piece.position + n_rows);
+}
+
 void Gatherer::plan_run(uint64_t position, uint64_t n_rows) {
   uint64_t page_bytes = store_.config().page_bytes;
   uint64_t logical = static_cast<uint64_t>(request_.ids[position]) * request_.row_bytes;
   uint64_t left = n_rows * request_.row_bytes;
   uint8_t* out = request_.out + out_row(position) * request_.row_bytes;
-  uint64_t next_use = request_.next_use ? request_.next_use[position] : kNever;
   uint64_t hint = hints_[position - hints_begin_];
   sources_.clear();
   for (uint64_t done = 0; done < left && !timed_out_;) {
@@ -95,7 +103,7 @@ void Gatherer::plan_run(uint64_t position, uint64_t n_rows) {
     uint64_t length = std::min(page_bytes - inside, left - done);
     Piece piece = {out + done, static_cast<uint32_t>(inside), static_cast<uint32_t>(length),
                    position + done / request_.row_bytes, kNone};
-    sources_.push_back(plan_piece(page_id, piece, next_use, done == 0 ? hint : kNoLine));
+    sources_.push_back(plan_piece(page_id, piece, next_use_of(piece), done == 0 ? hint : kNoLine));
     done += length;
     if (sources_.size() % kRunPages == 0) stay_in_bounds();  // in the middle of a long row
   }

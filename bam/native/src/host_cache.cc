@@ -23,15 +23,17 @@ bam::LineWord word_of(void* handle, uint64_t line_id) {
 
 extern "C" {
 
-// Where things lie: `memory` is n_sets * ways lines of page_bytes.
+// Where things lie: `memory` is n_pages times page_bytes; `frames` null: line i has page memory i.
 struct BamCacheView {
-  uint8_t* memory;
+  const uint8_t* memory;
   uint64_t* words;
   uint64_t* metas;
   bam::SetState* sets;
   uint64_t n_sets;
   uint64_t ways;
   uint64_t state_bytes;
+  uint32_t* frames;
+  uint64_t n_pages;
 };
 
 // 0 and a handle, or an errno.
@@ -47,8 +49,8 @@ void bam_cache_destroy(void* handle) { delete static_cast<Handle*>(handle); }
 
 void bam_cache_view(void* handle, BamCacheView* view) {
   const bam::HostCache& cache = cache_of(handle);
-  *view = {cache.line(0),     cache.state.lines, cache.state.metas,  cache.state.sets,
-           cache.state.n_sets, cache.state.ways,  cache.state_bytes()};
+  *view = {cache.memory(),      cache.state.lines,   cache.state.metas,          cache.state.sets,  cache.state.n_sets,
+           cache.state.ways, cache.state_bytes(), cache.state.frames.of_line, cache.n_pages()};
 }
 
 // line_id << 2 | outcome.

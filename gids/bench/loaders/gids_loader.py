@@ -33,7 +33,7 @@ class GidsLoader(BenchLoader):
             cpu_buffer=loader.cpu_buffer,
             engine=loader.engine.value,
             page_bytes=loader.page_bytes,
-            policy=loader.policy or ("look_ahead" if loader.window else "clock"),
+            policy=loader.policy or ("look_ahead_global" if loader.window else "clock"),
             queue_depth=loader.queue_depth,
             wrap=self._monitored,
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cache_support import PAGE_BYTES, POLICIES, policy_name, set_pins, whole_state
 
-from bam.cache.geometry import MAX_PAGE_ID, MAX_PINS, geometry, set_of
+from bam.cache.geometry import MAX_PAGE_ID, MAX_PINS, MAX_WAYS, geometry, geometry_with_frames, set_of
 from bam.cache.host import HostCache
 from bam.cache.page_cache import NEVER, LineState, Outcome, PolicyKind
 from bam.cache.reference import ReferenceCache
@@ -127,9 +127,10 @@ class CacheContract:
 
     def test_a_page_stays_in_its_set(self, policy: PolicyKind) -> None:
         cache = self.make(101, policy)
-        assert (cache.n_sets, cache.ways) == (4, 25)
+        frames = policy is PolicyKind.LOOK_AHEAD_GLOBAL
+        assert (cache.n_sets, cache.ways, cache.n_pages) == ((5, 32, 101) if frames else (4, 25, 100))
         for page_id in range(300):
-            assert insert(cache, page_id) // cache.ways == set_of(page_id, 4)
+            assert insert(cache, page_id) // cache.ways == set_of(page_id, cache.n_sets)
 
     def test_numpy_integers_are_numbers(self, policy: PolicyKind) -> None:
         cache = self.make(4, policy)
@@ -203,15 +204,24 @@ class CacheContract:
     @pytest.mark.parametrize("n_lines", [1, 2, 31, 32, 33, 101, 1000])
     def test_state_is_at_most_24_bytes_a_line(self, policy: PolicyKind, n_lines: int) -> None:
         cache = self.make(n_lines, policy)
+        if policy is PolicyKind.LOOK_AHEAD_GLOBAL and n_lines > MAX_WAYS:
+            assert cache.n_pages == n_lines
+            assert cache.state_bytes == geometry_with_frames(n_lines).state_bytes
+            assert n_lines < 1000 or cache.state_bytes <= 28 * n_lines
+            return
         assert cache.state_bytes == 16 * cache.n_lines + 8 * cache.n_sets
         assert cache.state_bytes <= 24 * cache.n_lines
         assert cache.n_lines == geometry(n_lines).n_lines
 
     def test_lines_do_not_overlap_and_start_at_page_boundaries(self, policy: PolicyKind) -> None:
         cache = self.make(101, policy)
-        for line_id in range(cache.n_lines):
+        lines = {insert(cache, page_id) for page_id in range(400)}
+        assert len(lines) <= cache.n_lines
+        lines = {line_id for line_id in lines if cache.state(line_id) is LineState.VALID}
+        assert len(lines) == cache.n_pages
+        for line_id in lines:
             cache.line(line_id)[:] = line_id
-        for line_id in range(cache.n_lines):
+        for line_id in lines:
             line = cache.line(line_id)
             assert line.shape == (PAGE_BYTES,)
             assert line.dtype == np.uint8
@@ -226,7 +236,7 @@ class CacheContract:
         cache.note_use(1, 20)
         cache.note_use(1, 60)  # later than what is known
         cache.note_use(77, 0)  # not there
-        if policy is not PolicyKind.LOOK_AHEAD:
+        if not policy.orders_by_use:
             assert whole_state(cache) == before
             return
         assert whole_state(cache).metas == [50, 20, 10]

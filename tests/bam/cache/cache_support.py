@@ -39,17 +39,21 @@ class WholeState:
     words: list[int]
     metas: list[int]
     hands: list[int]
+    frames: list[int]
 
 
 def whole_state(cache: HostCache | ReferenceCache) -> WholeState:
     if isinstance(cache, HostCache):
         raw = cache.raw_state()
-        return WholeState(raw.words.tolist(), raw.metas.tolist(), raw.hands.tolist())
+        return WholeState(raw.words.tolist(), raw.metas.tolist(), raw.hands.tolist(), raw.frames.tolist())
     lines = [line for cache_set in cache.sets for line in cache_set.lines]
     return WholeState(
         [line.page_id << 22 | line.pins << 2 | line.state.value for line in lines],
         [line.meta for line in lines],
         [cache_set.hand for cache_set in cache.sets],
+        []
+        if cache.n_pages == cache.n_lines
+        else [0 if line.frame is None else line.frame + 1 for line in lines],
     )
 
 

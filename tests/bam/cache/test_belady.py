@@ -66,6 +66,15 @@ def test_look_ahead_with_exact_next_uses_is_belady_of_sets(pages: list[int], n_l
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
+@given(pages=st.lists(st.integers(0, 60), max_size=400), n_lines=st.sampled_from([1, 3, 32, 40, 90]))
+def test_with_frames_it_is_belady_of_the_whole_cache(pages: list[int], n_lines: int) -> None:
+    """Where a miss looks at all sets, and no set is full."""
+    trace = as_trace(pages)
+    cache = reference_cache(n_lines, PolicyKind.LOOK_AHEAD_GLOBAL)
+    assert simulate(cache, trace, next_uses(trace)) == belady(trace, n_lines)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(pages=st.lists(st.integers(0, 10), max_size=60))
 def test_next_uses(pages: list[int]) -> None:
     expected = [

@@ -109,6 +109,7 @@ class Gatherer {
 
   // gather_plan.cc
   uint64_t run_length(uint64_t position) const;
+  uint64_t next_use_of(const Piece& piece) const;
   uint64_t out_row(uint64_t position) const {
     return request_.out_rows ? static_cast<uint64_t>(request_.out_rows[position]) : position;
   }

@@ -1,8 +1,9 @@
 // The page cache in host memory: page_cache.h's logic over memory this class owns.
 //
 // Line memory is one anonymous mapping, touched only where a page is read into it, so a large cache costs what it
-// holds. State is 16 bytes a line and 8 a set, in a mapping of its own that a forked child finds zeroed: to the
-// child the cache is empty, and no set is locked by a thread that the child does not have.
+// holds. State is 16 bytes a line and 8 a set (with frames 20 a line, and a third more lines), in a mapping of its own
+// that a forked child finds zeroed: to the child the cache is empty, and no set is locked by a thread that the child
+// does not have.
 #pragma once
 
 #include <sys/mman.h>
@@ -28,6 +29,13 @@ struct Geometry {
 constexpr Geometry geometry(uint64_t n_lines) {
   uint64_t n_sets = n_lines / kMaxWays + (n_lines % kMaxWays != 0 ? 1 : 0);
   return {n_sets, static_cast<uint32_t>(n_lines / n_sets)};
+}
+
+// With frames: a third more lines than pages, as sets are not equally full. A set that all the same is full gives up
+// a page of its own. One set needs no frames.
+constexpr uint64_t kPagesPerSet = 24;
+constexpr Geometry geometry_with_frames(uint64_t n_pages) {
+  return {(n_pages + kPagesPerSet - 1) / kPagesPerSet, kMaxWays};
 }
 
 // Zeroed anonymous memory. Null after a failed create().
@@ -76,7 +84,7 @@ class Mapping {
 };
 
 struct HostCacheSettings {
-  uint64_t n_lines;     // at least 1; geometry() says how many are used
+  uint64_t n_lines;     // at least 1; geometry() says how many are used; with frames all
   uint32_t page_bytes;  // a power of two
   Policy policy;
   uint64_t seed;
@@ -96,9 +104,17 @@ class HostCache {
   uint32_t page_bytes = 0;
 
   uint64_t n_lines() const { return state.n_sets * state.ways; }
-  uint64_t state_bytes() const { return n_lines() * kStateBytesPerLine + state.n_sets * sizeof(SetState); }
-  // First of the line's `page_bytes` bytes; aligned to the smaller of page_bytes and 64 KiB.
-  uint8_t* line(uint64_t line_id) const { return line_memory_.data() + line_id * page_bytes; }
+  // Pages that fit in memory.
+  uint64_t n_pages() const { return state.frames.of_line == nullptr ? n_lines() : state.frames.n_frames; }
+  uint64_t state_bytes() const { return state_bytes_; }
+  const uint8_t* memory() const { return line_memory_.data(); }
+  // First of the `page_bytes` bytes of a line that holds a page; aligned to the smaller of page_bytes and 64 KiB.
+  // For a line without a frame, as a hint can be that is out of date, it is that of some other page.
+  uint8_t* line(uint64_t line_id) const {
+    if (state.frames.of_line == nullptr) return line_memory_.data() + line_id * page_bytes;
+    uint64_t frame = load_frame<HostPlatform>(state.frames, line_id);
+    return line_memory_.data() + (frame == 0 ? 0 : frame - 1) * page_bytes;
+  }
 
   Acquired acquire(uint64_t page_id, uint64_t next_use) {
     return bam::acquire<HostPlatform>(state, page_id, next_use);
@@ -121,21 +137,25 @@ class HostCache {
   int allocate(const HostCacheSettings& settings) {
     const uint64_t page = settings.page_bytes;
     if (settings.n_lines == 0 || page == 0 || (page & (page - 1)) != 0) return EINVAL;
-    if (settings.policy > Policy::look_ahead) return EINVAL;
+    if (settings.policy > Policy::look_ahead_global) return EINVAL;
     if (settings.n_lines > (uint64_t{1} << 62) / page) return ENOMEM;
-    Geometry shape = geometry(settings.n_lines);
+    const bool frames = settings.policy == Policy::look_ahead_global && settings.n_lines > kMaxWays;
+    if (frames && settings.n_lines > kMaxFrames) return ENOMEM;
+    Geometry shape = frames ? geometry_with_frames(settings.n_lines) : geometry(settings.n_lines);
     const uint64_t lines = shape.n_sets * shape.ways;
-    const size_t line_bytes = lines * page;
+    const size_t line_bytes = (frames ? settings.n_lines : lines) * page;
     const bool huge = line_bytes >= kHugeFrom;
     line_memory_ = Mapping::create(line_bytes, huge ? kHugePage : kLineAlignment);
-    const size_t state_memory_bytes = lines * kStateBytesPerLine + shape.n_sets * sizeof(SetState);
-    state_memory_ = Mapping::create(state_memory_bytes, kLineAlignment);
+    const size_t counters_at = lines * kStateBytesPerLine + shape.n_sets * sizeof(SetState);
+    const size_t frames_at = counters_at + kFrameCounters * sizeof(uint64_t);
+    state_bytes_ = frames ? frames_at + lines * sizeof(uint32_t) : counters_at;
+    state_memory_ = Mapping::create(state_bytes_, kLineAlignment);
     if (line_memory_.data() == nullptr || state_memory_.data() == nullptr) return ENOMEM;
     // Fewer TLB misses when rows are copied out; a kernel without huge pages only loses that.
     if (huge) madvise(line_memory_.data(), line_bytes, MADV_HUGEPAGE);
     // A child that is forked while a set is locked would wait for ever for that lock. Linux before 4.14 lacks this;
     // there the child is kept away by bam/cache/host.py alone, which closes every cache in a forked child.
-    madvise(state_memory_.data(), state_memory_bytes, MADV_WIPEONFORK);
+    madvise(state_memory_.data(), state_bytes_, MADV_WIPEONFORK);
     uint8_t* at = state_memory_.data();
     state.lines = reinterpret_cast<LineWord*>(at);
     state.metas = reinterpret_cast<uint64_t*>(at + lines * sizeof(LineWord));
@@ -144,12 +164,16 @@ class HostCache {
     state.ways = shape.ways;
     state.policy = settings.policy;
     state.seed = settings.seed;
+    if (frames)
+      state.frames = {reinterpret_cast<uint32_t*>(at + frames_at), reinterpret_cast<uint64_t*>(at + counters_at),
+                      settings.n_lines};
     page_bytes = settings.page_bytes;
     return 0;
   }
 
   Mapping line_memory_;
   Mapping state_memory_;
+  size_t state_bytes_ = 0;
 };
 
 }  // namespace bam

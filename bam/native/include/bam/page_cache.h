@@ -6,31 +6,10 @@
 // anything is awaited. State: 16 bytes a line and 8 a set; none for pages that are not cached.
 #pragma once
 
-#include "bam/page_state.h"
-#include "bam/policy.h"
+#include "bam/cache_state.h"
+#include "bam/frames.h"
 
 namespace bam {
-
-constexpr uint32_t kMaxWays = 32;
-
-struct SetState {
-  uint32_t lock;
-  uint32_t hand;
-};
-
-// Plain memory owned by the caller; `n_sets * ways` lines. All zero is an empty cache.
-struct CacheState {
-  LineWord* lines;
-  uint64_t* metas;
-  SetState* sets;
-  uint64_t n_sets;
-  uint32_t ways;
-  Policy policy;
-  uint64_t seed;
-};
-
-constexpr uint64_t kStateBytesPerLine = sizeof(LineWord) + sizeof(uint64_t);
-static_assert(kStateBytesPerLine + sizeof(SetState) <= 24, "state of a line, and of a set with one line");
 
 enum class Outcome : uint32_t {
   hit,      // line pinned, bytes there
@@ -46,44 +25,6 @@ struct Acquired {
   Outcome outcome;
   uint64_t line_id;
 };
-
-// High half of the 128-bit product: maps a hash to [0, n) without a division.
-BAM_HD inline uint64_t multiply_high(uint64_t hash, uint64_t n) {
-#if defined(__CUDA_ARCH__)
-  return __umul64hi(hash, n);
-#else
-  return static_cast<uint64_t>(static_cast<unsigned __int128>(hash) * n >> 64);
-#endif
-}
-
-BAM_HD inline uint64_t set_of(const CacheState& cache, uint64_t page_id) {
-  return multiply_high(mix64(page_id + 0x9e3779b97f4a7c15ull), cache.n_sets);
-}
-
-template <class P>
-BAM_HD SetView<P> view_set(const CacheState& cache, uint64_t set_id) {
-  uint64_t first = set_id * cache.ways;
-  return {cache.lines + first, cache.metas + first, cache.ways, &cache.sets[set_id].hand};
-}
-
-template <class P>
-BAM_HD void lock_set(SetState& set) {
-  typename P::template Atomic<uint32_t> lock(set.lock);
-  for (;;) {
-    uint32_t expected = 0;
-    // acquire: pairs with the release in unlock_set()
-    if (lock.compare_exchange_weak(expected, 1, P::acquire, P::relaxed)) return;
-    P::pause();
-  }
-}
-
-template <class P>
-BAM_HD void unlock_set(SetState& set) {
-  // release: pairs with the acquire in lock_set()
-  typename P::template Atomic<uint32_t>(set.lock).store(0, P::release);
-}
-
-constexpr uint64_t kNoLine = ~uint64_t{0};
 
 // The line that holds the page at this moment, or kNoLine. Nothing keeps it there: a hint for try_pin().
 template <class P>
@@ -118,6 +59,10 @@ BAM_HD Found find_in_set(const CacheState& cache, uint64_t set_id, uint64_t page
 // The caller has locked the set and found the page absent.
 template <class P>
 BAM_HD Acquired insert_locked(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use) {
+  if (cache.frames.of_line != nullptr) {
+    uint64_t line_id = insert_with_frame<P>(cache, set_id, page_id, next_use);
+    return line_id == kNoLine ? Acquired{Outcome::bypass, 0} : Acquired{Outcome::claimed, line_id};
+  }
   SetView<P> set = view_set<P>(cache, set_id);
   // A line the policy chose can be pinned by a hit before it is claimed; then the policy chooses again.
   for (uint32_t tries = 0; tries < cache.ways; tries++) {
@@ -170,7 +115,7 @@ BAM_HD void replace_use(const CacheState& cache, uint64_t line_id, uint64_t seen
 // knows. Takes no pin: the line may change hands meanwhile, which costs a page's place in the order, not its bytes.
 template <class P>
 BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_use) {
-  if (cache.policy != Policy::look_ahead) return;
+  if (!orders_by_use(cache.policy)) return;
   uint64_t first = set_of(cache, page_id) * cache.ways;
   for (uint32_t way = 0; way < cache.ways; way++) {
     LineWord word = typename P::template Atomic<LineWord>(cache.lines[first + way]).load(P::relaxed);
@@ -184,7 +129,7 @@ BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_us
 // Ends a look-ahead: every use before `horizon` that was foreseen is forgotten and becomes `instead`.
 template <class P>
 BAM_HD void forget_uses(const CacheState& cache, uint64_t horizon, uint64_t instead) {
-  if (cache.policy != Policy::look_ahead) return;
+  if (!orders_by_use(cache.policy)) return;
   for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++) {
     LineState state = state_of(typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed));
     if (state != LineState::valid) continue;

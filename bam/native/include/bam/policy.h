@@ -7,6 +7,7 @@
 //               at the oldest again (Zhang et al., NSDI 2024)
 //   look_ahead  the next use of the page, in the caller's unit of time; the farthest goes, and a page that is
 //               used later than every line it could replace is not cached at all
+//   look_ahead_global   the same over the whole cache and not one set (frames.h)
 //
 // Plain Python twins: bam/cache/policies.py, which the tests hold against this file, access by access.
 #pragma once
@@ -15,7 +16,12 @@
 
 namespace bam {
 
-enum class Policy : uint32_t { random = 0, clock = 1, sieve = 2, look_ahead = 3 };
+enum class Policy : uint32_t { random = 0, clock = 1, sieve = 2, look_ahead = 3, look_ahead_global = 4 };
+
+// Whether a line's meta word is the next use of its page.
+BAM_HD constexpr bool orders_by_use(Policy policy) {
+  return policy == Policy::look_ahead || policy == Policy::look_ahead_global;
+}
 
 // Sieve's largest insertion number: the hand, 32 bits, can still point behind it.
 constexpr uint64_t kLastInsertion = (uint64_t{1} << 32) - 2;
@@ -56,7 +62,8 @@ BAM_HD void on_hit(Policy policy, uint64_t& meta, uint64_t next_use) {
       if ((load_meta<P>(meta) & 1) == 0) typename P::template Atomic<uint64_t>(meta).fetch_or(1, P::relaxed);
       return;
     }
-    case Policy::look_ahead: store_meta<P>(meta, next_use); return;
+    case Policy::look_ahead:
+    case Policy::look_ahead_global: store_meta<P>(meta, next_use); return;
   }
 }
 
@@ -173,7 +180,8 @@ BAM_HD int32_t choose_victim(Policy policy, const SetView<P>& set, uint64_t set_
     case Policy::random: return random_victim(set, set_id, seed);
     case Policy::clock: return clock_victim(set);
     case Policy::sieve: return sieve_victim(set);
-    case Policy::look_ahead: return look_ahead_victim(set, next_use);
+    case Policy::look_ahead:
+    case Policy::look_ahead_global: return look_ahead_victim(set, next_use);
   }
   return kNoWay;
 }
@@ -215,7 +223,8 @@ BAM_HD uint64_t claimed_meta(Policy policy, const SetView<P>& set, uint64_t next
     case Policy::random:
     case Policy::clock: return 0;
     case Policy::sieve: return sieve_meta(next_insertion(set), false);
-    case Policy::look_ahead: return next_use;
+    case Policy::look_ahead:
+    case Policy::look_ahead_global: return next_use;
   }
   return 0;
 }
