@@ -42,7 +42,7 @@ class Geometry:
     n_sets, ways : int
         Line ``set_id * ways + way`` is way number `way` of the set.
     n_frames : int, optional
-        Memory for so many pages, which lines are given as they need it (frames.h); None: each line has its own.
+        Memory for so many pages, given to lines as they need it (frames.h); None: each line has its own.
     """
 
     n_sets: int
@@ -83,7 +83,7 @@ def geometry(n_lines: int) -> Geometry:
 
 
 def geometry_with_frames(n_pages: int) -> Geometry:
-    """Shape of a cache of `n_pages` frames: a third more lines, as sets are not equally full. One set needs none.
+    """Shape of a cache of `n_pages` frames: a third more lines, as sets are not equally full; one set: none.
 
     Raises
     ------

@@ -195,7 +195,7 @@ class LookAheadPolicy(EvictionPolicy):
 
 
 class GlobalLookAheadPolicy(LookAheadPolicy):
-    """The same, and :mod:`bam.cache.frames` extends the choice beyond the set where there is more than one."""
+    """The same, and :mod:`bam.cache.frames` extends the choice to other sets where there are any."""
 
     kind = PolicyKind.LOOK_AHEAD_GLOBAL
 
