@@ -91,7 +91,7 @@ class RangeReader:
                 time.sleep(AGAIN_WAIT_S)
             got = reached
         # Every byte arrived before this look.
-        if changed := self.engine.check_file(run.file):
+        if changed := self.engine.check_file(run.file, run.file_offset + run.length):
             raise self._failure(run, changed, page_id)
         destination[:] = scratch[lead:needed]
 

@@ -107,8 +107,16 @@ class Engine(ABC):
         ClosedError
         """
 
-    def check_file(self, file: int) -> int:
-        """0, or the errno (ESTALE) when the file was rewritten since it was opened; wrappers ask below."""
+    def check_file(self, file: int, end: int = 0) -> int:
+        """Whether the file's bytes before `end` are what they were when it was opened; wrappers ask below.
+
+        Asked after bytes arrived, before they are handed out.
+
+        Returns
+        -------
+        int
+            0, ENODATA (it was cut and ends before `end`), ESTALE (it was rewritten), or the errno of looking.
+        """
         return 0
 
     def bytes_now(self, file: int) -> int:

@@ -111,8 +111,8 @@ class FaultEngine(PythonEngine):
         with self._counting:
             return [FaultCount(*pair) for pair in zip(self._seen, self._injected, strict=True)]
 
-    def check_file(self, file: int) -> int:
-        return self._inner.check_file(file)
+    def check_file(self, file: int, end: int = 0) -> int:
+        return self._inner.check_file(file, end)
 
     def bytes_now(self, file: int) -> int:
         return self._inner.bytes_now(file)

@@ -9,6 +9,7 @@ from ctypes import POINTER, c_char_p, c_int32, c_uint32
 
 from bam.errors import ClosedError, ConfigError
 from bam.storage.engine import ByteArray, EngineInfo, ReadSpan
+from bam.storage.fingerprint import samples_per_file
 from bam.storage.native import NativeEngine, create, path_list
 from bam.storage.open_file import OpenFile, open_file
 from bam.storage.python_engine import PythonEngine
@@ -37,10 +38,11 @@ class FileEngine(PythonEngine):
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], *, direct: bool = True) -> None:
         path_list(paths)
+        samples = samples_per_file(len(paths))
         self._open: list[OpenFile] = []
         try:
             for path in paths:
-                self._open.append(open_file(os.fspath(path), direct=direct))
+                self._open.append(open_file(os.fspath(path), direct=direct, samples=samples))
         except BaseException:
             self._release()
             raise
@@ -55,9 +57,12 @@ class FileEngine(PythonEngine):
         direct = all(file.info.direct for file in self._open)
         return EngineInfo("file", "python", direct=direct, notes=own_notes + self._notes)
 
-    def check_file(self, file: int) -> int:
+    def check_file(self, file: int, end: int = 0) -> int:
         with self._in_use():
-            return self._open[file].check()
+            try:
+                return self._open[file].check(end)
+            except OSError as error:
+                return error.errno or errno.EIO
 
     def bytes_now(self, file: int) -> int:
         with self._in_use():

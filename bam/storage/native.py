@@ -83,8 +83,8 @@ class NativeEngine(Engine):
             raise EngineUnavailable(self._name, reason, "Close other engines, or raise the limit it names")
         return [int(result) for result in results]
 
-    def check_file(self, file: int) -> int:
-        return int(_declared("bam_engine_check_file")(self.handle, file))
+    def check_file(self, file: int, end: int = 0) -> int:
+        return int(_declared("bam_engine_check_file")(self.handle, file, end))
 
     def bytes_now(self, file: int) -> int:
         return int(_declared("bam_engine_bytes_now")(self.handle, file))
@@ -167,7 +167,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bam_engine_destroy": (None, [c_void_p]),
     "bam_engine_describe": (c_size_t, [c_void_p, c_char_p, c_size_t]),
     "bam_engine_files": (c_size_t, [c_void_p, c_char_p, c_size_t]),
-    "bam_engine_check_file": (c_int32, [c_void_p, c_uint32]),
+    "bam_engine_check_file": (c_int32, [c_void_p, c_uint32, c_uint64]),
     "bam_engine_bytes_now": (c_int64, [c_void_p, c_uint32]),
     "bam_engine_read": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, c_char_p, c_size_t]),
 }

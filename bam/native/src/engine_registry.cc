@@ -139,10 +139,13 @@ size_t bam_engine_files(const void* handle, char* buffer, size_t capacity) {
   return bam::copy_text(bam::json_list(files), buffer, capacity);
 }
 
-// check_file() of the engine; EBADF when the handle is not open or has no such file.
-int32_t bam_engine_check_file(const void* handle, uint32_t file) {
+// 0 when the file's bytes before `end` are what they were when it was opened. ENODATA when it ends earlier now, ESTALE
+// when it was rewritten, else the errno of looking; EBADF when the handle is not open or has no such file.
+int32_t bam_engine_check_file(const void* handle, uint32_t file, uint64_t end) {
   std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
-  return engine == nullptr || file >= engine->files().size() ? EBADF : engine->check_file(file);
+  if (engine == nullptr || file >= engine->files().size()) return EBADF;
+  bam::FileLook look = engine->look(file);
+  return look.error != 0 ? look.error : look.bytes < end ? ENODATA : 0;
 }
 
 // Size of the file now, or -EBADF.

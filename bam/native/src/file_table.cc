@@ -4,14 +4,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 namespace bam {
 namespace {
 
 constexpr const char* kWanted = "a regular file or block device that can be read";
+constexpr int kMostLooks = 8;            // at a file that changes while it is looked at
+constexpr int64_t kMostWaitNs = 20'000'000;  // for the clock of modification times, which ticks every 1 to 10 ms
 
 const char* kind_name(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
@@ -23,13 +27,37 @@ const char* kind_name(mode_t mode) {
 
 int kind_errno(mode_t mode) { return S_ISDIR(mode) ? EISDIR : S_ISFIFO(mode) ? ESPIPE : EINVAL; }
 
-int64_t modified_ns(const struct stat& status) {
-  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-}
+int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
 // Size of a regular file or block device (whose st_size is 0).
-int64_t size_of(int descriptor, const struct stat& status) {
-  return S_ISBLK(status.st_mode) ? lseek(descriptor, 0, SEEK_END) : status.st_size;
+uint64_t size_of(int descriptor, const struct stat& status) {
+  int64_t bytes = S_ISBLK(status.st_mode) ? lseek(descriptor, 0, SEEK_END) : status.st_size;
+  return bytes < 0 ? 0 : static_cast<uint64_t>(bytes);
+}
+
+FileState state_of(int descriptor, const struct stat& status) {
+  return {size_of(descriptor, status), nanoseconds(status.st_mtim), S_ISREG(status.st_mode)};
+}
+
+// Nanoseconds until a change of a file gets another modification time than `modified_ns`; 0 or less: it does now.
+int64_t until_told_apart_ns(int64_t modified_ns) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);  // what file systems stamp with
+  return modified_ns + 1 - nanoseconds(now);
+}
+
+// State of a file that was opened, such that no later change leaves it as it is: waits, if it was changed a moment
+// ago, until the clock has moved on. A time far in the future is that of another machine's clock, and not waited for.
+int settled_state(int descriptor, FileState* state) {
+  for (int look = 0; look < kMostLooks; look++) {
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0) return errno;
+    *state = state_of(descriptor, status);
+    int64_t left_ns = until_told_apart_ns(state->modified_ns);
+    if (left_ns <= 0 || left_ns > kMostWaitNs) break;
+    usleep(static_cast<useconds_t>(left_ns / 1000 + 1));
+  }
+  return 0;
 }
 
 // Alignment that O_DIRECT reads need, as the kernel says (Linux 6.1) or all zero.
@@ -89,8 +117,6 @@ std::string make_direct(int descriptor, FileInfo* info) {
   return "direct reads of 512 and of 4096 bytes fail";
 }
 
-int64_t unsigned_or_zero(int64_t bytes) { return bytes < 0 ? 0 : bytes; }
-
 }  // namespace
 
 std::shared_ptr<FileTable> FileTable::open(const std::vector<std::string>& paths, bool want_direct, Failure* failure) {
@@ -99,12 +125,13 @@ std::shared_ptr<FileTable> FileTable::open(const std::vector<std::string>& paths
     return nullptr;
   }
   std::shared_ptr<FileTable> table(new FileTable);
+  uint32_t samples = samples_per_file(paths.size());
   for (const std::string& path : paths)
-    if (!table->add(path, want_direct, failure)) return nullptr;
+    if (!table->add(path, want_direct, samples, failure)) return nullptr;
   return table;
 }
 
-bool FileTable::add(const std::string& path, bool want_direct, Failure* failure) {
+bool FileTable::add(const std::string& path, bool want_direct, uint32_t samples, Failure* failure) {
   struct stat status {};
   // O_NONBLOCK: opening a FIFO must not wait for a writer
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -126,11 +153,16 @@ bool FileTable::add(const std::string& path, bool want_direct, Failure* failure)
   }
   // Blocking again: io_uring answers EAGAIN where a non-blocking block device would have to wait.
   fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
-  files_.back().modified_ns = modified_ns(status);
-  files_.back().device = status.st_dev;
-  files_.back().inode = status.st_ino;
-  infos_.back().bytes = static_cast<uint64_t>(unsigned_or_zero(size_of(descriptor, status)));
-  if (want_direct) files_.back().note = make_direct(descriptor, &infos_.back());
+  OpenFile& file = files_.back();
+  FileInfo& info = infos_.back();
+  if (int error = settled_state(descriptor, &file.opened)) {
+    *failure = Failure::source(path, kWanted, std::strerror(error), error);
+    return false;
+  }
+  info.bytes = file.opened.bytes;
+  if (want_direct) file.note = make_direct(descriptor, &info);
+  if (file.opened.regular)
+    file.fingerprint.take(descriptor, info.bytes, std::max(info.offset_alignment, info.memory_alignment), samples);
   return true;
 }
 
@@ -157,18 +189,42 @@ std::vector<std::string> FileTable::notes() const {
           " files are read through the page cache, not with O_DIRECT; " + first};
 }
 
-int FileTable::check(uint32_t file) const {
+FileLook FileTable::look(uint32_t number) {
+  OpenFile& file = files_[number];
+  if (file.rewritten.load(std::memory_order_relaxed)) return {ESTALE, 0};
   struct stat status {};
-  if (fstat(files_[file].descriptor, &status) != 0) return errno;
-  if (modified_ns(status) == files_[file].modified_ns) return 0;
-  return S_ISREG(status.st_mode) && static_cast<uint64_t>(status.st_size) < infos_[file].bytes ? 0 : ESTALE;
+  if (fstat(file.descriptor, &status) != 0) return {errno, 0};
+  FileState now = state_of(file.descriptor, status);
+  if (file.opened.regular && now.bytes < file.opened.bytes) return look_at_cut(file);
+  return {now.modified_ns == file.opened.modified_ns ? 0 : ESTALE, kAllBytes};
+}
+
+// The file is shorter than it was: cut, or written anew. Tells which, once for each state it is found in.
+FileLook FileTable::look_at_cut(OpenFile& file) {
+  std::lock_guard lock(file.mutex);
+  for (int looks = 0; looks < kMostLooks; looks++) {
+    struct stat status {};
+    if (fstat(file.descriptor, &status) != 0) return {errno, 0};
+    FileState now = state_of(file.descriptor, status);
+    if (now.bytes >= file.opened.bytes) break;  // and is long again: written to
+    if (now == file.cut) return {0, now.bytes};
+    bool told_apart = until_told_apart_ns(now.modified_ns) <= 0;
+    int error = file.fingerprint.compare(file.descriptor, now.bytes);
+    if (error == EAGAIN) continue;
+    if (error == ESTALE) file.rewritten.store(true, std::memory_order_relaxed);
+    if (error != 0) return {error, 0};
+    // What is remembered must not be true of a later change as well.
+    if (fstat(file.descriptor, &status) != 0 || state_of(file.descriptor, status) != now) continue;
+    if (told_apart) file.cut = now;
+    return {0, now.bytes};
+  }
+  return {ESTALE, 0};
 }
 
 uint64_t FileTable::bytes_now(uint32_t file) const {
   struct stat status {};
   int descriptor = files_[file].descriptor;
-  if (fstat(descriptor, &status) != 0) return 0;
-  return static_cast<uint64_t>(unsigned_or_zero(size_of(descriptor, status)));
+  return fstat(descriptor, &status) != 0 ? 0 : size_of(descriptor, status);
 }
 
 }  // namespace bam

@@ -83,7 +83,7 @@ class Reader final : public SpanReader {
   Reader(Engine& engine, const Layout& layout, uint32_t depth, uint32_t max_range_bytes, uint32_t short_range_bytes)
       : engine_(engine.shared_from_this()), layout_(layout), max_range_bytes_(max_range_bytes), n_short_(depth) {
     for (const FileInfo& file : engine.files()) units_.push_back(std::max(file.offset_alignment, file.memory_alignment));
-    checked_.assign(engine.files().size(), 0);
+    looked_at_.assign(engine.files().size(), 0);
     max_pieces_ = most_runs(layout, max_range_bytes);
     bool uniform = short_range_bytes == 0 || short_range_bytes >= max_range_bytes;
     short_range_bytes_ = uniform ? max_range_bytes : short_range_bytes;
@@ -138,8 +138,8 @@ class Reader final : public SpanReader {
   uint32_t max_pieces_ = 1;
   size_t short_slot_bytes_ = 0, long_slot_bytes_ = 0;
   std::vector<uint32_t> units_;      // per file: spans start and go on at multiples of this
-  std::vector<uint64_t> checked_;    // per file: the batch in which it was looked at last
-  std::vector<int> check_results_;
+  std::vector<uint64_t> looked_at_;  // per file: the batch in which it was looked at last
+  std::vector<FileLook> looks_;
   uint64_t batch_ = 0;
   std::vector<Slot> slots_;
   std::vector<Piece> pieces_;        // slot * max_pieces_ + number of the piece; that is also its tag
@@ -182,7 +182,7 @@ bool Reader::open(std::string* error) {
   channel_->register_buffer(staging_->base(), staging_->bytes());
   requests_.resize(channel_->depth());
   completions_.resize(std::min(kHarvest, channel_->depth()));
-  check_results_.assign(units_.size(), 0);
+  looks_.resize(units_.size());
   return true;
 }
 
@@ -318,18 +318,22 @@ void Reader::fail_all_after_fork() {
   pending_next_ = 0;
 }
 
-// Looks at each file of the slot once per batch; every byte handed out arrived before the look.
+// Looks at each file of the slot once per batch; every byte handed out arrived before the look. Bytes behind the end
+// of a file that was cut are not handed out either: nothing says any more that they are the old ones.
 void Reader::check_files(uint32_t slot) {
   for (uint32_t i = 0; i < slots_[slot].n_pieces && slots_[slot].error == 0; i++) {
     const Piece& read = piece(slot * max_pieces_ + i);
-    if (checked_[read.file] != batch_) {
-      checked_[read.file] = batch_;
-      check_results_[read.file] = engine_->check_file(read.file);
+    if (looked_at_[read.file] != batch_) {
+      looked_at_[read.file] = batch_;
+      looks_[read.file] = engine_->look(read.file);
     }
-    if (check_results_[read.file] == 0) continue;
-    slots_[slot].error = check_results_[read.file];
+    const FileLook& look = looks_[read.file];
+    bool cut = look.bytes < read.offset + read.needed;
+    if (look.error == 0 && !cut) continue;
+    slots_[slot].error = look.error != 0 ? look.error : ENODATA;
     slots_[slot].error_file = read.file;
     slots_[slot].error_offset = read.offset + read.lead;
+    if (look.error == 0) slots_[slot].error_offset = std::max(slots_[slot].error_offset, look.bytes);
   }
 }
 

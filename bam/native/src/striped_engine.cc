@@ -50,10 +50,10 @@ class StripedEngine final : public Engine {
   std::unique_ptr<Channel> open_channel(uint32_t depth, std::string* error) override;
   const std::vector<FileInfo>& files() const override { return files_; }
   const Layout& layout() const { return layout_; }
-  int check_file(uint32_t) override {
+  FileLook look(uint32_t) override {
     for (const auto& engine : inner_)
-      if (int error = engine->check_file(0)) return error;
-    return 0;
+      if (int error = engine->look(0).error) return {error, 0};
+    return {0, kAllBytes};  // where one engine was cut the stripes of others go on
   }
   uint64_t bytes_now(uint32_t) override {
     uint64_t end = layout_.logical_bytes;

@@ -29,7 +29,7 @@ class UringEngine final : public Engine {
 
   std::unique_ptr<Channel> open_channel(uint32_t depth, std::string* error) override;
   const std::vector<FileInfo>& files() const override { return files_->infos(); }
-  int check_file(uint32_t file) override { return files_->check(file); }
+  FileLook look(uint32_t file) override { return files_->look(file); }
   uint64_t bytes_now(uint32_t file) override { return files_->bytes_now(file); }
   std::string describe() const override;
 

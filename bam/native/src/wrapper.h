@@ -19,7 +19,7 @@ class WrapperEngine : public Engine {
  public:
   explicit WrapperEngine(std::shared_ptr<Engine> inner) : inner_(std::move(inner)) {}
   const std::vector<FileInfo>& files() const override { return inner_->files(); }
-  int check_file(uint32_t file) override { return inner_->check_file(file); }
+  FileLook look(uint32_t file) override { return inner_->look(file); }
   uint64_t bytes_now(uint32_t file) override { return inner_->bytes_now(file); }
 
  protected:

@@ -390,8 +390,8 @@ class Wrapped(Engine):
     def read(self, spans: Any, buffers: Any) -> list[int]:
         return self.inner.read(spans, buffers)
 
-    def check_file(self, file: int) -> int:
-        return self.inner.check_file(file)
+    def check_file(self, file: int, end: int = 0) -> int:
+        return self.inner.check_file(file, end)
 
     def info(self) -> Any:
         return self.inner.info()

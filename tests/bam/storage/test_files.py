@@ -184,8 +184,71 @@ class TestChanged:
             assert result == 904
             assert (found[:904] == content[4096:5000]).all()
             assert read_one(engine, ReadSpan(0, 8192, 4096))[0] == 0
-            assert engine.check_file(0) == 0
+            assert engine.check_file(0, 5000) == 0
+            assert engine.check_file(0, 5001) == errno.ENODATA
             assert engine.bytes_now(0) == 5000
+
+    @pytest.mark.parametrize("n_bytes", [1, 511, 5000, 8191])
+    def test_rewritten_and_shorter(self, kind: OpensFiles, tmp_path: Path, n_bytes: int) -> None:
+        (path,) = write_files(tmp_path, [random_bytes(8192, 1)])
+        with kind([path]) as engine:
+            random_bytes(n_bytes, 2).tofile(path)
+            assert engine.check_file(0) == errno.ESTALE
+            os.truncate(path, 0)
+            assert engine.check_file(0) == errno.ESTALE  # it does not become the old file again
+
+    @pytest.mark.parametrize("n_bytes", [0, 1, 700_000])
+    def test_a_long_file_cut_short(self, kind: OpensFiles, tmp_path: Path, n_bytes: int) -> None:
+        (path,) = write_files(tmp_path, [random_bytes(2**20, 1)])
+        with kind([path]) as engine:
+            for _ in range(2):  # looks and then remembers
+                os.truncate(path, n_bytes)
+                assert engine.check_file(0, n_bytes) == 0
+                assert engine.check_file(0, n_bytes + 1) == errno.ENODATA
+
+    @pytest.mark.parametrize(("changed_at", "found"), [(0, True), (2**19 + 4095, True), (2**19 - 1, False)])
+    def test_of_a_long_file_samples_are_compared(
+        self, kind: OpensFiles, tmp_path: Path, changed_at: int, found: bool
+    ) -> None:
+        """16 blocks of 4 KiB, 64 KiB apart. A change between them together with a cut is the known limit."""
+        content = random_bytes(2**20, 1)
+        (path,) = write_files(tmp_path, [content])
+        with kind([path]) as engine:
+            content[changed_at] ^= 1
+            content[: 2**20 - 1].tofile(path)
+            assert engine.check_file(0) == (errno.ESTALE if found else 0)
+
+    def test_cut_and_then_rewritten(self, kind: OpensFiles, tmp_path: Path) -> None:
+        (path,) = write_files(tmp_path, [random_bytes(8192, 1)])
+        with kind([path]) as engine:
+            os.truncate(path, 5000)
+            assert engine.check_file(0) == 0
+            random_bytes(5000, 2).tofile(path)
+            assert engine.check_file(0) == errno.ESTALE
+
+    def test_cut_and_then_extended(self, kind: OpensFiles, tmp_path: Path) -> None:
+        (path,) = write_files(tmp_path, [random_bytes(8192, 1)])
+        with kind([path]) as engine:
+            os.truncate(path, 5000)
+            assert engine.check_file(0) == 0
+            os.truncate(path, 8192)
+            assert engine.check_file(0) == errno.ESTALE
+
+    def test_rewritten_at_once(self, kind: OpensFiles, tmp_path: Path) -> None:
+        """Though the clock of modification times may not have moved since the file was made."""
+        for seed in range(5):
+            (path,) = write_files(tmp_path, [random_bytes(8192, seed)])
+            with kind([path]) as engine:
+                random_bytes(8192, seed + 1).tofile(path)
+                assert engine.check_file(0) == errno.ESTALE
+
+    def test_of_many_files_each_is_sampled(self, kind: OpensFiles, tmp_path: Path) -> None:
+        content = random_bytes(20_000, 1)
+        paths = write_files(tmp_path, [content] * 600)
+        with kind(paths) as engine:
+            os.truncate(paths[7], 10_000)
+            (content[:10_000] ^ 1).tofile(paths[599])
+            assert [engine.check_file(file) for file in (0, 7, 599)] == [0, 0, errno.ESTALE]
 
     def test_rewritten_in_place(self, kind: OpensFiles, tmp_path: Path) -> None:
         (path,) = write_files(tmp_path, [random_bytes(8192, 1)])

@@ -39,6 +39,14 @@ struct ReadCompletion {
   int64_t result;  // bytes read (short at the end of the file, or at any time) or -errno
 };
 
+constexpr uint64_t kAllBytes = ~uint64_t{0};
+
+// What became of a file since it was opened.
+struct FileLook {
+  int error;       // 0; ESTALE: it was rewritten; otherwise the errno of looking
+  uint64_t bytes;  // before here it holds what it held; kAllBytes, or where it was cut
+};
+
 class Channel {
  public:
   // Waits for the reads in flight: their destinations are being written until then.
@@ -61,9 +69,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Null and a reason in `error` when the channel cannot be made.
   virtual std::unique_ptr<Channel> open_channel(uint32_t depth, std::string* error) = 0;
   virtual const std::vector<FileInfo>& files() const = 0;
-  // 0, or an errno-like code when the file is no longer the one that was opened:
-  // ESTALE: rewritten in place (other modification time, size not smaller). Truncation shows as short reads.
-  virtual int check_file(uint32_t file) { (void)file; return 0; }
+  // Whether the file still holds what it held when it was opened: asked after bytes of it arrived, before they are
+  // handed out.
+  virtual FileLook look(uint32_t file) { (void)file; return {0, kAllBytes}; }
   // Size of the file now; tells a short read at the end of a file that was cut from one to be continued.
   virtual uint64_t bytes_now(uint32_t file) { return files()[file].bytes; }
   // One-line JSON: {"engine": "uring", "direct": true, "features": {...}, ...}; says which path really runs.

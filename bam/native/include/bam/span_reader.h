@@ -6,7 +6,7 @@
 //
 // Each run of a range is one read of the aligned span around it. What comes back short is asked for again from where
 // it stopped; EINTR, EAGAIN and reads without progress at most kMaxStalls times in a row. Bytes are handed out only
-// after a look at their file, made after they arrived, shows that it was not rewritten (Engine::check_file).
+// after a look at their file, made after they arrived, shows that it was not rewritten (Engine::look).
 #pragma once
 
 #include <cstdint>
