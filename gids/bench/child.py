@@ -7,7 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from contextlib import closing
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ import torch
 from tqdm import tqdm
 
 from bam.errors import BamError
+from gids.bench.belady_gap import belady_gap
 from gids.bench.data import open_data, split_of
 from gids.bench.digest import batch_sha256, features_sha256, joined_sha256
 from gids.bench.distinct import DistinctNodes
 from gids.bench.job import Job, JobKind
 from gids.bench.loaders import LOADERS, BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
+from gids.bench.loaders.gids_loader import GidsLoader
 from gids.bench.measured import Measured
 from gids.bench.observe import EngineRecorder, ProcessCounters, anonymous_bytes, peak_rss_bytes
-from gids.bench.recorded import open_recorded
-from gids.bench.sources import BatchPlan, SampledSource
+from gids.bench.recorded import RecordedBatches, open_recorded
+from gids.bench.sources import BatchPlan, RecordedSource, SampledSource
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
@@ -53,6 +56,8 @@ def run(job: Job) -> dict[str, Any]:
     data = open_data(job.config.data, Path(job.root), Path(job.work))
     plan = train_plan(job, data)
     recorded = open_recorded(job.recorded) if job.recorded else None
+    if job.kind is JobKind.BELADY:
+        return {"belady": _belady(job, data, plan, recorded)}
     begin = time.perf_counter()
     with LOADERS[job.loader](data, job.config) as loader:
         deliveries = loader.deliver(Work(plan, recorded))
@@ -65,6 +70,15 @@ def run(job: Job) -> dict[str, Any]:
             return result | _verified(deliveries, job.verify_steps)
         finally:
             deliveries.close()
+
+
+def _belady(job: Job, data: LoaderData, plan: BatchPlan, recorded: RecordedBatches | None) -> dict[str, Any]:
+    graph = data.dataset.graph
+    source = RecordedSource(recorded) if recorded is not None else SampledSource(graph, plan)
+    batches = islice((batch for epoch in count() for batch in source.batches(epoch)), job.steps)
+    warm_up = SampledSource(graph, _small(plan)).batches(0)
+    with closing(GidsLoader(data, job.config)) as loader:
+        return belady_gap(loader.store, warm_up, batches, job.cache_lines, job.misses)
 
 
 def train_plan(job: Job, data: LoaderData) -> BatchPlan:

@@ -129,10 +129,30 @@ def _measure(job: Job, data: LoaderData) -> dict[str, Any]:
     result |= {"read_ahead": asdict(state), "cold": cold}
     if bench.memory_limit_bytes and not limit_bytes:
         result["memory"]["note"] = "no limit: it holds all features in memory"
-    if limit_bytes and job.verify_steps and "failed" not in result:
-        checked = run_job(replace(job, kind=JobKind.VERIFY))
-        checked.pop("memory")
-        result |= checked
+    if "failed" in result:
+        return result
+    if limit_bytes and job.verify_steps:
+        result |= _afterwards(replace(job, kind=JobKind.VERIFY))
+    return result | {"belady": _belady(job, result)}
+
+
+def _belady(job: Job, result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How far the run is from the fewest reads; None where it does not say what it read, or was warm."""
+    lines = [table.get("cache_lines", 0) for table in result["path"].get("features", {}).values()]
+    if job.config.bench.warm or not any(lines):
+        return None
+    misses = sum(counts["pages_read"] for counts in result["node_types"].values())
+    asked = replace(job, kind=JobKind.BELADY, steps=result["steps"], cache_lines=max(lines), misses=misses)
+    found = _afterwards(asked)
+    if "failed" in found:
+        logger.warning("Belady's optimum was not found: %s", found["failed"])
+    return found.get("belady")
+
+
+def _afterwards(job: Job) -> dict[str, Any]:
+    """The result of a job that is not timed and has no limit."""
+    result = run_job(job)
+    result.pop("memory")
     return result
 
 

@@ -13,10 +13,12 @@ from gids.config.sections import RunConfig
 
 
 class JobKind(Enum):
-    """``TIME``: deliver and train while the clock runs, then verify. ``VERIFY``: hash what is delivered."""
+    """``TIME``: deliver and train while the clock runs, then verify. ``VERIFY``: hash what is delivered.
+    ``BELADY``: find out how few reads a run could have done with."""
 
     TIME = "time"
     VERIFY = "verify"
+    BELADY = "belady"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Job:
         Folder for files of this benchmark.
     recorded : str
         Folder of recorded mini-batches; empty: the loader samples.
+    cache_lines, misses : int
+        Of the run that ``BELADY`` looks at.
     """
 
     kind: JobKind
@@ -46,6 +50,8 @@ class Job:
     root: str
     work: str
     recorded: str = ""
+    cache_lines: int = 0
+    misses: int = 0
 
     def write(self, path: Path) -> None:
         """Write the job for the process."""

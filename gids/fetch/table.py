@@ -207,6 +207,7 @@ class StoredTable(FeatureTable):
             "engine": info.engine.engine,
             "direct": info.engine.direct,
             "page_bytes": info.page_bytes,
+            "cache_lines": info.cache_lines,
             "notes": [*info.notes, *info.engine.notes],
         }
 

@@ -14,6 +14,7 @@ from bam.storage.native import NativeEngine
 from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.recorded import RecordedBatches
 from gids.config.sections import RunConfig
+from gids.fetch.fetcher import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.graph import Graph
 from gids.loader.loader import DataLoader
@@ -38,6 +39,11 @@ class GidsLoader(BenchLoader):
             wrap=self._monitored,
         )
         self._store = open_features(data.dataset, settings)
+
+    @property
+    def store(self) -> FeatureStore:
+        """Its feature tables."""
+        return self._store
 
     def _monitored(self, engine: Engine) -> Engine:
         if not isinstance(engine, NativeEngine):

@@ -9,6 +9,7 @@ from gids.bench.report.svg import Bar, Line, legend, lines, log_histogram, numbe
 from gids.bench.report.tables import (
     Result,
     Table,
+    cache_table,
     ceilings_table,
     loaders_table,
     machine_table,
@@ -83,8 +84,10 @@ def markdown_page(results: Sequence[Result]) -> str:
 
 
 def _e2e_tables(result: Result) -> list[Table]:
+    cache = cache_table(result)
     return [
         *(loaders_table(result), rows_table(result), reading_table(result)),
+        *([] if cache is None else [cache]),
         *(ceilings_table(result), machine_table(result)),
     ]
 
@@ -94,6 +97,9 @@ def _e2e_html(result: Result) -> list[str]:
     sections = [_heading(result), loaders_table(result).html(), *_time_figures(result)]
     sections += ["<h3>Where rows came from</h3>", _rows_figure(result), rows_table(result).html()]
     sections += ["<h3>What was read</h3>", reading_table(result).html()]
+    cache = cache_table(result)
+    if cache is not None:
+        sections += ["<h3>The page cache beside Belady's optimum</h3>", cache.html()]
     if storage:
         depth, latency = storage["in_flight"], storage["latency_histogram"]
         sections += [

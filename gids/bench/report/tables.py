@@ -82,7 +82,10 @@ def _loaders_note(result: Result) -> str:
         if memory.get("note"):
             notes.append(f"{name}: {memory['note']}.")
         if "steps" in each and each["steps"] < each["asked_steps"]:
-            notes.append(f"{name}: stopped at the time limit after {each['steps']} steps.")
+            notes.append(
+                f"{name}: stopped at the time limit after {each['steps']} of "
+                f"{each['asked_steps']} steps; all times are per step."
+            )
     equal = result["equal"]
     for what, same in equal.items():
         if same is not None:
@@ -104,6 +107,23 @@ def rows_table(result: Result) -> Table:
         hit_rate = "-" if each["hit_rate"] is None else f"{100 * each['hit_rate']:.1f} %"
         rows.append((name, *(f"{count:,}" for count in counts), *shares, hit_rate))
     return Table(heads, tuple(rows), "Of a memory map the kernel does not say which rows were cached.")
+
+
+def cache_table(result: Result) -> Table | None:
+    """Misses of the page cache beside the fewest possible; None where they were not counted."""
+    found = result["loaders"].get("gids", {}).get("belady")
+    if not found:
+        return None
+    rows = (
+        ("lines of the cache", f"{found['lines']:,}"),
+        ("pages asked for, once a mini-batch", f"{found['pages_requested']:,}"),
+        ("distinct pages", f"{found['pages_distinct']:,}"),
+        ("misses", f"{found['misses']:,}"),
+        ("misses of Belady's optimum", f"{found['optimal_misses']:,}"),
+        ("misses as a multiple of the optimum", "-" if found["gap"] is None else f"{found['gap']:.3f}"),
+    )
+    note = "The optimum knows the whole future, for the same mini-batches and as many lines."
+    return Table(("page cache of gids", ""), rows, note)
 
 
 def reading_table(result: Result) -> Table:

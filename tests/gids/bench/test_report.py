@@ -24,6 +24,11 @@ MACHINE = {
 
 MEMORY = {"limit_bytes": 2e9, "enforced": True, "peak_bytes": 1e9, "note": ""}
 
+BELADY = {
+    **{"lines": 100, "pages_requested": 5000, "pages_distinct": 700},
+    **{"misses": 1234, "optimal_misses": 1000, "gap": 1.234},
+}
+
 
 def _loader(step_s: float, known: bool) -> dict[str, Any]:
     counts = {"constant": 10, "cache": 20, "joined": 30, "storage": 40}
@@ -44,6 +49,7 @@ def _loader(step_s: float, known: bool) -> dict[str, Any]:
             "peak_rss_bytes": 5e8,
             "node_types": {"a": by_type} if known else None,
         },
+        "belady": BELADY if known else None,
         **{"storage": storage if known else None, "memory": MEMORY, "read_ahead": {"note": ""}},
     }
 
