@@ -38,11 +38,20 @@ class GatherModel:
     cache : ReferenceCache
         Changed by :meth:`gather` as the native cache is.
     row_bytes, merge_bytes, bridge_bytes : int
+    first_page_id : int
+        What the cache calls page 0, where arrays share it.
     """
 
     def __init__(
-        self, layout: Layout, cache: ReferenceCache, row_bytes: int, merge_bytes: int, bridge_bytes: int = 0
+        self,
+        layout: Layout,
+        cache: ReferenceCache,
+        row_bytes: int,
+        merge_bytes: int,
+        bridge_bytes: int = 0,
+        first_page_id: int = 0,
     ) -> None:
+        self._first_page_id = first_page_id
         self._layout, self._cache = layout, cache
         self._row_bytes, self._page_bytes = row_bytes, cache.page_bytes
         self._merge_pages = max(1, merge_bytes // cache.page_bytes)
@@ -51,8 +60,11 @@ class GatherModel:
         self._chunk_fetches = min(max(fetches, MIN_CHUNK_FETCHES), MAX_CHUNK_FETCHES)
         self.counts: Counter[str] = Counter()
 
-    def gather(self, ids: list[int], next_use: list[int] | None = None) -> None:
-        """Count one call; `ids` are rows."""
+    def gather(
+        self, ids: list[int], next_use: list[int] | None = None, out_rows: list[int] | None = None
+    ) -> None:
+        """Count one call; `ids` are rows, which go to rows `out_rows` of the output."""
+        self._out_rows = out_rows
         self.counts.update(gathers=1, rows=len(ids), bytes_useful=len(ids) * self._row_bytes)
         self._current, self._before = _Chunk(), _Chunk()
         self._block: list[int] = []
@@ -78,9 +90,13 @@ class GatherModel:
     def _end_of_run(self, ids: list[int], position: int) -> int:
         most = max(1, RUN_PAGES * self._page_bytes // self._row_bytes)
         end = position + 1
-        while end < min(len(ids), position + most) and ids[end] == ids[end - 1] + 1:
+        while end < min(len(ids), position + most) and ids[end] == ids[end - 1] + 1 and self._follows(end):
             end += 1
         return end
+
+    def _follows(self, position: int) -> bool:
+        """Whether the row goes right behind the one before it."""
+        return self._out_rows is None or self._out_rows[position] == self._out_rows[position - 1] + 1
 
     def _plan_run(self, row_id: int, next_use: list[int] | None, n_rows: int) -> None:
         first = row_id * self._row_bytes
@@ -107,7 +123,7 @@ class GatherModel:
                 self.counts["joins"] += 1
                 self._touch(chunk.pages[page_id], next_use)
                 return "joined"
-        acquired = self._cache.acquire(page_id, next_use)
+        acquired = self._cache.acquire(self._first_page_id + page_id, next_use)
         if acquired.outcome is Outcome.HIT:
             assert acquired.line_id is not None
             self._cache.unpin(acquired.line_id)

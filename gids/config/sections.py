@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from bam.config import EngineKind, PolicyKind, parse_bytes
 from bam.errors import ConfigError
 from gids.errors import did_you_mean
+from gids.fetch.accumulator import accumulate_bytes
 from gids.fetch.constant_buffer import parse_share
+from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.graph.convert_options import ConvertOptions, Reorder
 from gids.graph.feature_types import FeatureDtype
 from gids.graph.relations import GraphOptions
@@ -82,6 +84,13 @@ class LoaderConfig:
     engine : EngineKind
     policy : str
         Empty: ``look_ahead_global``, or ``clock`` without a window.
+    accumulate : int or str
+        Bytes that may be read together; 0: each mini-batch alone.
+    contiguous : bool
+    ssd_iops, ssd_latency_us : float
+        Of one SSD, in place of what was measured; 0: as measured.
+    n_ssd : int
+    peak_share : float
     sampler_threads : int
     """
 
@@ -93,9 +102,19 @@ class LoaderConfig:
     queue_depth: int = 256
     engine: EngineKind = EngineKind.AUTO
     policy: str = ""
+    accumulate: int | str = "auto"
+    contiguous: bool = True
+    ssd_iops: float = 0.0
+    ssd_latency_us: float = 0.0
+    n_ssd: int = 1
+    peak_share: float = PEAK_SHARE
     sampler_threads: int = 1
 
     def __post_init__(self) -> None:
+        accumulate_bytes(self.accumulate)
+        if (self.ssd_iops > 0) != (self.ssd_latency_us > 0):
+            raise ConfigError("ssd_iops", self.ssd_iops, "a number together with ssd_latency_us, or neither")
+        (self.ssd or USUAL_SSD).reads_needed(self.peak_share)
         if self.cache != "auto":
             parse_share(self.cache, 0, "cache")
         parse_share(self.cpu_buffer, 0, "cpu_buffer")
@@ -108,6 +127,11 @@ class LoaderConfig:
             raise ConfigError(
                 "policy", self.policy, ", ".join(repr(kind.value) for kind in PolicyKind) + ", or ''"
             )
+
+    @property
+    def ssd(self) -> SsdFacts | None:
+        """The SSD that was described, if one was."""
+        return SsdFacts(self.ssd_iops, self.ssd_latency_us, self.n_ssd) if self.ssd_iops else None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,12 @@ import numpy.typing as npt
 import torch
 
 from gids.errors import UnknownNodeType
+from gids.fetch.accumulator import Accumulator, GroupMember, GroupSize
 from gids.fetch.constant_buffer import ConstantBuffer, Division
 from gids.fetch.counts import FetchCounts
 from gids.fetch.output_pool import OutputPool
+from gids.fetch.shared_counts import divided
+from gids.fetch.storage_model import StorageModel
 from gids.fetch.table import Bytes, FeatureTable
 from gids.fetch.window import RowIds, Uses, Window, WindowEntry
 from gids.sampling.block import SampledBatch
@@ -44,13 +49,19 @@ class FeatureStore:
     tables : mapping of str to FeatureTable
         Owned by this object.
     buffers : mapping of str to ConstantBuffer
+    storage : StorageModel, optional
+        What is known of the files' storage, and how they are read.
     """
 
     def __init__(
-        self, tables: Mapping[str, FeatureTable], buffers: Mapping[str, ConstantBuffer] | None = None
+        self,
+        tables: Mapping[str, FeatureTable],
+        buffers: Mapping[str, ConstantBuffer] | None = None,
+        storage: StorageModel | None = None,
     ) -> None:
         self.tables = dict(tables)
         self.buffers = dict(buffers or {})
+        self.storage = storage or StorageModel()
         self._lock = threading.Lock()
         self._clock = 0
 
@@ -90,11 +101,22 @@ class FeatureStore:
 
 @dataclass(frozen=True, eq=False)
 class _Announced:
-    """A mini-batch that waits for its features: all rows of each type, and which of them are constant."""
+    """A mini-batch that waits for its features.
+
+    Attributes
+    ----------
+    rows : mapping of str to int64 array
+        All rows of each type.
+    divisions : mapping of str to Division
+        Which of them are constant, of the tables that have a constant buffer.
+    member : GroupMember
+    """
 
     batch: SampledBatch
+    entry: WindowEntry
     rows: Mapping[str, RowIds]
     divisions: Mapping[str, Division]
+    member: GroupMember
 
 
 class Fetcher:
@@ -105,16 +127,36 @@ class Fetcher:
     store : FeatureStore
     pool : OutputPool
         Memory for the tensors.
+    accumulator : Accumulator, optional
+        Decides how many are read together; by default each is read alone.
+
+    Attributes
+    ----------
+    last_group : int
+        Mini-batches that were read together last; 0 before the first.
     """
 
-    def __init__(self, store: FeatureStore, pool: OutputPool) -> None:
+    def __init__(self, store: FeatureStore, pool: OutputPool, accumulator: Accumulator | None = None) -> None:
         self._store, self._pool = store, pool
+        self._accumulator = accumulator
         self._window = Window()
-        self._announced: dict[int, _Announced] = {}
+        self._announced: deque[_Announced] = deque()
+        self._done: deque[tuple[SampledBatch, Fetched]] = deque()
+        self.last_group = 0
 
     def __len__(self) -> int:
-        """Mini-batches announced and not yet read."""
-        return len(self._window)
+        """Mini-batches announced and not yet handed out."""
+        return len(self._window) + len(self._done)
+
+    def wants_more(self, window: int) -> bool:
+        """Whether another mini-batch is to be announced before the next one is read.
+
+        Reading waits until the group that is read together is complete and `window` more have been announced.
+        """
+        if self._done:
+            return False
+        size = self._group_size()
+        return not size.complete or len(self._window) < size.n_batches + window
 
     def announce(self, batch: SampledBatch) -> None:
         """The mini-batch will be read after all that were announced before it."""
@@ -124,46 +166,131 @@ class Fetcher:
         # Constant rows are not in the window: no page is kept or read for them.
         stored = {**rows, **{name: division.stored_rows for name, division in divisions.items()}}
         pages = {name: tables[name].pages_of(ids) for name, ids in stored.items()}
-        self._window.push(WindowEntry(number, stored, pages))
-        self._announced[number] = _Announced(batch, rows, divisions)
+        entry = WindowEntry(number, stored, pages)
+        self._window.push(entry)
+        member = GroupMember(
+            {name: np.unique(each.distinct) for name, each in pages.items() if not tables[name].in_memory},
+            sum(len(ids) * tables[name].row_bytes for name, ids in rows.items()),
+        )
+        self._announced.append(_Announced(batch, entry, rows, divisions, member))
         for name, ids in stored.items():
             tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:
-        """Read the mini-batch that was announced first."""
-        entry = self._window.pop()
-        announced = self._announced.pop(entry.number)
-        tables = self._store.tables
-        beyond = {name: tables[name].estimates(rows) for name, rows in entry.rows.items()}
-        uses = self._window.next_uses(entry, beyond)
-        tensors, counts = {}, {}
-        for name, stored in entry.rows.items():
-            table = tables[name]
-            tensors[name] = self._pool.empty(len(announced.rows[name]), table.row_shape, table.dtype)
-            out = _as_bytes(tensors[name], table.row_bytes)
-            counts[name] = self._read(name, stored, out, uses[name], announced.divisions.get(name))
-        return announced.batch, Fetched(tensors, counts)
+        """The mini-batch that was announced first; reads it, and those that are read with it."""
+        if not self._done:
+            self._read_group(max(1, self._group_size().n_batches))
+        return self._done.popleft()
 
-    def _read(
-        self, name: str, stored: RowIds, out: Bytes, uses: Uses, division: Division | None
-    ) -> FetchCounts:
+    def _group_size(self) -> GroupSize:
+        if self._accumulator is None:
+            return GroupSize(1, True)
+        return self._accumulator.extend([each.member for each in self._announced])
+
+    def _read_group(self, n_batches: int) -> None:
+        group = [self._announced.popleft() for _ in range(n_batches)]
+        self.last_group = n_batches
+        for _ in group:
+            self._window.pop()
+        tables = self._store.tables
+        uses = []
+        for each in group:
+            beyond = {name: tables[name].estimates(rows) for name, rows in each.entry.rows.items()}
+            uses.append(self._window.next_uses(each.entry, beyond))
+        tensors: list[dict[str, torch.Tensor]] = [{} for _ in group]
+        counts: list[dict[str, FetchCounts]] = [{} for _ in group]
+        for name in tables:
+            parts, shares = self._read_table(name, group, [use[name] for use in uses])
+            for i in range(n_batches):
+                tensors[i][name], counts[i][name] = parts[i], shares[i]
+        if self._accumulator is not None:
+            self._accumulator.observe(sum(each.reads for part in counts for each in part.values()))
+        for each, part, cost in zip(group, tensors, counts, strict=True):
+            self._done.append((each.batch, Fetched(part, cost)))
+
+    def _read_table(
+        self, name: str, group: Sequence[_Announced], uses: Sequence[Uses]
+    ) -> tuple[list[torch.Tensor], list[FetchCounts]]:
+        """Rows of all mini-batches of the group from one table; what that cost, divided among them."""
         table = self._store.tables[name]
+        ends = np.cumsum([0, *(len(each.rows[name]) for each in group)])
+        tensor = self._pool.empty(int(ends[-1]), table.row_shape, table.dtype)
+        out = _as_bytes(tensor, table.row_bytes)
+        request = _request(name, group, uses, ends)
         before = table.counts()
-        if division is None:
-            table.read(stored, out, None, uses)
-            return _difference(table.counts(), before)
-        self._store.buffers[name].copy(division.constant_places, out, division.constant_out)
-        if len(stored):
-            table.read(stored, out, division.stored_out, uses)
-        return FetchCounts.of(len(division.constant_out)) + _difference(table.counts(), before)
+        if name in self._store.buffers:
+            self._store.buffers[name].copy(request.constant_places, out, request.constant_out)
+        if len(request.rows):
+            request = request.in_order(self._reading_order(name, request, group))
+            table.read(request.rows, out, request.out_rows, request.uses)
+        cost = _difference(table.counts(), before)
+        if table.in_memory:
+            shares = [FetchCounts.of(len(each.rows[name])) for each in group]
+        else:
+            stored = [len(each.entry.rows[name]) for each in group]
+            constant = [len(each.rows[name]) - n for each, n in zip(group, stored, strict=True)]
+            shares = divided(cost, stored, constant)
+        return [tensor[begin:end] for begin, end in itertools.pairwise(ends.tolist())], shares
+
+    def _reading_order(self, name: str, request: _Request, group: Sequence[_Announced]) -> RowIds | None:
+        """Pages in rising order, so that near ones become one read; None: in the order asked for."""
+        table, rules = self._store.tables[name], self._store.storage.rules
+        if table.in_memory or rules.merge_bytes == rules.page_bytes:
+            return None
+        if len(group) == 1 and table.row_bytes >= rules.page_bytes:
+            return group[0].entry.pages[name].by_first
+        return np.argsort(request.rows, kind="stable")
 
     def close(self) -> None:
         """Forget what was announced and not read."""
         self._announced.clear()
+        self._done.clear()
         if len(self._window):
             self._window = Window()
         for table in self._store.tables.values():
             table.forget()
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """What a group asks of one table; positions are rows of the tensor of the whole group."""
+
+    rows: RowIds
+    out_rows: RowIds | None
+    uses: Uses
+    constant_places: RowIds
+    constant_out: RowIds
+
+    def in_order(self, order: RowIds | None) -> _Request:
+        """The same with stored rows in another order."""
+        if order is None:
+            return self
+        out_rows = order if self.out_rows is None else self.out_rows[order]
+        return replace(self, rows=self.rows[order], out_rows=out_rows, uses=self.uses[order])
+
+
+def _request(
+    name: str, group: Sequence[_Announced], uses: Sequence[Uses], ends: npt.NDArray[np.int64]
+) -> _Request:
+    rows = [each.entry.rows[name] for each in group]
+    divisions = [each.divisions.get(name) for each in group]
+    none = np.empty(0, np.int64)
+    stored_out: list[RowIds] = []
+    places, constant_out = [none], [none]
+    for division, begin in zip(divisions, ends, strict=False):
+        if division is not None:
+            stored_out.append(division.stored_out + begin)
+            places.append(division.constant_places)
+            constant_out.append(division.constant_out + begin)
+    # Without a constant buffer all rows are stored, and the tensors follow each other as the requests do.
+    out_rows = np.concatenate(stored_out) if stored_out else None
+    return _Request(
+        np.concatenate(rows),
+        out_rows,
+        np.concatenate(uses),
+        np.concatenate(places),
+        np.concatenate(constant_out),
+    )
 
 
 def _as_bytes(tensor: torch.Tensor, row_bytes: int) -> Bytes:

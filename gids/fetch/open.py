@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import bam
 from bam.storage.engine import Engine
 from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
+from gids.fetch.device_model import SsdFacts
 from gids.fetch.fetcher import FeatureStore
+from gids.fetch.memory import available_memory_bytes
+from gids.fetch.storage_model import storage_model
 from gids.fetch.table import FeatureTable, MemoryTable, open_tables
 from gids.graph.dataset import Dataset, Features
 from gids.graph.hotness import graph_degrees
 
 logger = logging.getLogger(__name__)
-
-#: Rows of a mini-batch lie scattered: longer reads would only take memory for their staging.
-MERGE_BYTES = 16384
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,10 @@ class FeatureSettings:
     page_bytes : int
     policy : str
     queue_depth : int
+    contiguous : bool
+        Whether pages that lie near each other are merged into longer reads.
+    ssd : SsdFacts, optional
+        In place of what `gids calibrate` measured.
     wrap : callable, optional
         Takes each engine and returns the one to read through; see :func:`bam.open_array`.
     """
@@ -43,6 +46,8 @@ class FeatureSettings:
     page_bytes: int = 4096
     policy: str = "look_ahead_global"
     queue_depth: int = 256
+    contiguous: bool = True
+    ssd: SsdFacts | None = None
     wrap: Callable[[Engine], Engine] | None = None
 
 
@@ -64,8 +69,17 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     cache = bam.SharedCache(
         max(cache_bytes, settings.page_bytes), page_bytes=settings.page_bytes, policy=settings.policy
     )
+    storage = storage_model(
+        dataset.path, settings.page_bytes, contiguous=settings.contiguous, ssd=settings.ssd
+    )
     tables = open_tables(
-        stored, cache, engine=settings.engine, queue_depth=settings.queue_depth, wrap=settings.wrap
+        stored,
+        cache,
+        engine=settings.engine,
+        queue_depth=settings.queue_depth,
+        merge_bytes=storage.rules.merge_bytes,
+        bridge_bytes=storage.rules.bridge_bytes,
+        wrap=settings.wrap,
     )
     try:
         buffers = _fill_buffers(dataset, tables, buffer_bytes)
@@ -73,7 +87,7 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
         for table in tables.values():
             table.close()
         raise
-    return FeatureStore({**in_memory, **tables}, buffers)
+    return FeatureStore({**in_memory, **tables}, buffers, storage)
 
 
 def _divided(dataset: Dataset) -> tuple[dict[str, FeatureTable], dict[str, Features]]:
@@ -108,37 +122,3 @@ def _fill_buffers(
     degrees = {name: graph_degrees(dataset.graph, name) for name in tables if name not in levels}
     chosen = choose_hot_rows(tables, levels, degrees, buffer_bytes)
     return {name: ConstantBuffer(tables[name], rows) for name, rows in chosen.items() if len(rows)}
-
-
-def available_memory_bytes() -> int:
-    """Memory this process can still take: the machine's, or less where a memory cgroup says so."""
-    available = _meminfo("MemAvailable")
-    for limit, usage in _cgroup_files():
-        try:
-            bound, used = limit.read_text().strip(), int(usage.read_text())
-        except (OSError, ValueError):
-            continue
-        if bound != "max":
-            available = min(available, max(0, int(bound) - used))
-    return available
-
-
-def _meminfo(key: str) -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _cgroup_files() -> list[tuple[Path, Path]]:
-    """Limit and usage files of this process's memory cgroups, version 1 and 2."""
-    found = []
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            folder = Path("/sys/fs/cgroup") / path.lstrip("/")
-            found.append((folder / "memory.max", folder / "memory.current"))
-        elif "memory" in controllers.split(","):
-            folder = Path("/sys/fs/cgroup/memory") / path.lstrip("/")
-            found.append((folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"))
-    return found

@@ -7,7 +7,7 @@ counter of remaining uses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,10 @@ class Window:
         if self._entries and entry.number <= self._entries[-1].number:
             raise ValueError(f"mini-batch {entry.number} does not follow {self._entries[-1].number}")
         self._entries.append(entry)
+
+    def __iter__(self) -> Iterator[WindowEntry]:
+        """Those in the window, in the order of reading."""
+        return iter(self._entries)
 
     def pop(self) -> WindowEntry:
         """Remove and return the mini-batch that is read next."""

@@ -22,6 +22,12 @@ class Channel(Generic[Item]):
         self._closed = False
         self._changed = threading.Condition()
 
+    def set_capacity(self, capacity: int) -> None:
+        """Hold up to so many items from now on; those that are there stay."""
+        with self._changed:
+            self._capacity = capacity
+            self._changed.notify_all()
+
     def wait_for_room(self) -> None:
         """Wait until there is room; with one producer there still is when it puts.
 

@@ -16,7 +16,9 @@ import torch
 import bam
 from bam.errors import ClosedError, ConfigError
 from gids.errors import UnknownNodeType
+from gids.fetch.accumulator import Accumulator, accumulate_bytes
 from gids.fetch.counts import merged
+from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.fetch.fetcher import FeatureStore, Fetcher
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.output_pool import OutputPool
@@ -73,6 +75,16 @@ class DataLoader:
         Of shuffling. The sampler has its own.
     rank, world_size : int
         This process's part of the seeds.
+    accumulate : int or str
+        Bytes of features that may be read together, so that storage always has enough reads under way and
+        near pages become one read; 0: each mini-batch is read alone. ``"auto"``: a sixteenth of the memory
+        that is available, at most 256 MiB. Up to twice as much is in memory at a time.
+    contiguous : bool
+        Merge pages that lie near each other into longer reads, as far as `gids calibrate` found that to pay.
+    ssd : SsdFacts, optional
+        What the storage can do, in place of what `gids calibrate` measured.
+    peak_share : float
+        Share of the storage's peak that reads under way are to reach.
     engine, page_bytes, policy, queue_depth : optional
         See :func:`bam.open_array`; the policy is ``look_ahead_global`` unless `window` is 0.
 
@@ -98,6 +110,10 @@ class DataLoader:
         cpu_buffer: int | str | float = 0,
         window: int = 8,
         prefetch: int = 1,
+        accumulate: int | str = "auto",
+        contiguous: bool = True,
+        ssd: SsdFacts | None = None,
+        peak_share: float = PEAK_SHARE,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -129,7 +145,12 @@ class DataLoader:
             page_bytes=page_bytes,
             policy=policy or ("look_ahead_global" if window else "clock"),
             queue_depth=queue_depth,
+            contiguous=contiguous,
+            ssd=ssd,
         )
+        self._accumulate_bytes = accumulate_bytes(accumulate)
+        self._peak_share = peak_share
+        (ssd or USUAL_SSD).reads_needed(peak_share)  # raises where no share is given
         self._owns_features = not isinstance(features, FeatureStore)
         self.features = self._open_features(features, settings)
         self._pool = OutputPool()
@@ -137,6 +158,7 @@ class DataLoader:
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._closed = False
         self._metrics = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {})
+        self._accumulator = self._new_accumulator()
 
     def _open_features(
         self, features: Mapping[str, Rows] | FeatureStore | None, settings: FeatureSettings
@@ -236,6 +258,7 @@ class DataLoader:
             metrics.edges,
             metrics.counts,
             self.features.describe(),
+            self._accumulator.report(),
         )
 
     def close(self) -> None:
@@ -256,6 +279,13 @@ class DataLoader:
         self.close()
 
     # What the iterators use
+
+    def _new_accumulator(self) -> Accumulator:
+        return Accumulator(self.features.storage, self._accumulate_bytes, self._peak_share)
+
+    def _fetcher(self) -> Fetcher:
+        self._accumulator = self._new_accumulator()
+        return Fetcher(self.features, self._pool, self._accumulator)
 
     def _sample(self, epoch: int, number: int) -> SampledBatch:
         seeds = self._seeds.batch(epoch, number)
@@ -300,7 +330,7 @@ class LoaderIterator(Iterator[MiniBatch]):
         self._pipeline = Pipeline(
             range(first_batch, len(loader)),
             lambda number: loader._sample(epoch, number),
-            Fetcher(loader.features, loader._pool),
+            loader._fetcher(),
             loader.window,
             loader.prefetch,
         )

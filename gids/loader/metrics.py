@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gids.fetch.accumulator import AccumulatorReport
 from gids.fetch.counts import FetchCounts, total
 
 
@@ -27,6 +28,8 @@ class LoaderMetrics:
         By node type.
     paths : mapping
         Which path really runs, by node type.
+    accumulator : AccumulatorReport, optional
+        Of the latest iteration: how many mini-batches were read together, and why.
     """
 
     batches: int
@@ -36,6 +39,7 @@ class LoaderMetrics:
     edges: int
     counts: Mapping[str, FetchCounts]
     paths: Mapping[str, Any]
+    accumulator: AccumulatorReport | None = None
 
     @property
     def total(self) -> FetchCounts:

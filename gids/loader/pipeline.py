@@ -63,9 +63,9 @@ class Pipeline:
     fetcher : Fetcher
         Owned by this object.
     window : int
-        Mini-batches that are sampled before one is read.
+        Mini-batches that are sampled beyond those that are read next.
     prefetch : int
-        Mini-batches that are read, or being read, ahead of the consumer.
+        Mini-batches that are read ahead of the consumer and wait; where several are read together, as many.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class Pipeline:
         window: int,
         prefetch: int,
     ) -> None:
-        self._batches, self._sample, self._fetcher, self._window = batches, sample, fetcher, window
+        self._batches, self._sample, self._fetcher = batches, sample, fetcher
+        self._window, self._prefetch = window, prefetch
         self._sampled: Channel[_Sampled | _End] = Channel(2)
         self._ready: Channel[Prepared | _End] = Channel(prefetch)
         self._ended: _End | None = None
@@ -153,7 +154,7 @@ class Pipeline:
         end: _End | None = None
         try:
             while True:
-                while end is None and len(self._fetcher) <= self._window:
+                while end is None and self._fetcher.wants_more(self._window):
                     item = self._sampled.get()
                     if isinstance(item, _End):
                         end = item
@@ -167,6 +168,8 @@ class Pipeline:
                 begin = time.perf_counter()
                 batch, fetched = self._fetcher.fetch()
                 fetch_s = time.perf_counter() - begin
+                # While the mini-batches of a group are handed out, the next group is read.
+                self._ready.set_capacity(max(self._prefetch, self._fetcher.last_group))
                 self._ready.put(Prepared(batch, fetched, seconds.pop(0), fetch_s))
                 # The consumer alone decides how long the features live.
                 del batch, fetched

@@ -36,6 +36,8 @@ class GidsLoader(BenchLoader):
             page_bytes=loader.page_bytes,
             policy=loader.policy or ("look_ahead_global" if loader.window else "clock"),
             queue_depth=loader.queue_depth,
+            contiguous=loader.contiguous,
+            ssd=loader.ssd,
             wrap=self._monitored,
         )
         self._store = open_features(data.dataset, settings)
@@ -72,6 +74,8 @@ class GidsLoader(BenchLoader):
             labels={task.node_type: task.labels},
             window=loader.window,
             prefetch=loader.prefetch,
+            accumulate=loader.accumulate,
+            peak_share=loader.peak_share,
         )
 
     def warm_up(self, work: Work) -> None:

@@ -1,0 +1,202 @@
+"""The storage access accumulator: how many mini-batches are read together.
+
+Reads that are submitted together keep the device busy until the last of them; then it idles for one latency.
+So mini-batches are added to a group until the reads it will issue reach the number that the device needs
+(:mod:`gids.fetch.device_model`), and further, as long as their pages lie so near each other that reading them
+together takes clearly less time than one after the other. A budget of bytes bounds both.
+
+Source: the storage access accumulator of GIDS (Park et al., VLDB 2024). There requests are counted, less an
+estimate of those that the constant buffer serves; here reads, after hits of every kind and after merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bam.config import parse_bytes
+from gids.fetch.memory import available_memory_bytes
+from gids.fetch.read_plan import Pages, ReadRules, read_lengths
+from gids.fetch.storage_model import StorageModel
+
+#: Most mini-batches of a group, however small they are.
+MAX_BATCHES = 64
+#: A mini-batch joins a group for nearness alone when that saves this share of its device time.
+WORTHWHILE_GAIN = 0.1
+#: Weight of the last group in the share of planned reads that were really issued.
+_NEWEST = 0.5
+#: Expected reads below this are none.
+_NOTHING = 0.5
+_HISTORY = 400
+#: Of ``accumulate = "auto"``: this part of the available memory, at most so many bytes.
+_AUTO_PART = 16
+_AUTO_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """What a mini-batch would add to a group.
+
+    Attributes
+    ----------
+    pages : mapping of str to int64 array
+        Pages of stored rows by table, rising; pages of constant rows are not in it.
+    feature_bytes : int
+        Memory of its features.
+    """
+
+    pages: Mapping[str, Pages]
+    feature_bytes: int
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """How many of the mini-batches that wait are read together; `complete`: more would not be taken."""
+
+    n_batches: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class AccumulatorReport:
+    """What the accumulator did.
+
+    Attributes
+    ----------
+    reads_needed : float
+        Reads that must be under way for the wanted share of the device's peak.
+    source : str
+        Where the device's facts are from: ``calibration``, ``settings`` or ``default``.
+    groups, batches, reads : int
+        Groups read so far, their mini-batches, and the reads that were issued.
+    history : tuple of (int, int)
+        Mini-batches and reads of the last groups.
+    """
+
+    reads_needed: float
+    source: str
+    groups: int = 0
+    batches: int = 0
+    reads: int = 0
+    history: tuple[tuple[int, int], ...] = ()
+
+
+class Accumulator:
+    """Decides from counts alone, so that the same mini-batches are always read together. Used by one thread.
+
+    Parameters
+    ----------
+    storage : StorageModel
+    budget_bytes : int
+        Memory of the features that are read together; one mini-batch is always read. 0: each alone.
+    share : float
+        Of the device's peak.
+    """
+
+    def __init__(self, storage: StorageModel, budget_bytes: int, share: float) -> None:
+        self._storage, self._budget_bytes = storage, budget_bytes
+        self.reads_needed = storage.facts.reads_needed(share)
+        self._issued_share = 1.0
+        self._groups = self._batches = self._reads = 0
+        self._history: list[tuple[int, int]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pages: dict[str, Pages] = {}
+        self._count = self._bytes = 0
+        self._complete = False
+
+    def extend(self, waiting: Sequence[GroupMember]) -> GroupSize:
+        """The group so far, after looking at those that wait, in the order of reading.
+
+        Parameters
+        ----------
+        waiting : sequence of GroupMember
+            All of them; between two calls of :meth:`observe` it only gets longer.
+        """
+        while not self._complete and self._count < len(waiting):
+            member = waiting[self._count]
+            if self._count and not self._wants(member):
+                self._complete = True
+                break
+            self._add(member)
+        return GroupSize(self._count, self._complete)
+
+    def observe(self, reads: int) -> None:
+        """The group was read, which took this many reads; the next one begins."""
+        planned = self._planned_reads()
+        if planned > 0:
+            self._issued_share += _NEWEST * (reads / planned - self._issued_share)
+        self._groups += 1
+        self._batches += self._count
+        self._reads += reads
+        self._history = [*self._history[1 - _HISTORY :], (self._count, reads)]
+        self._begin()
+
+    def report(self) -> AccumulatorReport:
+        """What was done so far."""
+        return AccumulatorReport(
+            self.reads_needed,
+            self._storage.source,
+            self._groups,
+            self._batches,
+            self._reads,
+            tuple(self._history),
+        )
+
+    def _add(self, member: GroupMember) -> None:
+        self._pages = _united(self._pages, member.pages)
+        self._count += 1
+        self._bytes += member.feature_bytes
+        # The next one is as large as those so far, most likely; so nothing waits for it to find that out.
+        too_much = self._bytes * (self._count + 1) > self._budget_bytes * self._count
+        self._complete = too_much or self._count == MAX_BATCHES
+
+    def _wants(self, member: GroupMember) -> bool:
+        if self._bytes + member.feature_bytes > self._budget_bytes:
+            return False
+        expected = self._planned_reads() * self._issued_share
+        if expected < _NOTHING:  # all is in memory: there is nothing to wait for
+            return False
+        if expected < self.reads_needed:
+            return True
+        return self._gain(member) >= WORTHWHILE_GAIN
+
+    def _planned_reads(self) -> int:
+        return sum(len(read_lengths(pages, self._storage.rules)) for pages in self._pages.values())
+
+    def _gain(self, member: GroupMember) -> float:
+        """Share of the member's own device time that is saved by reading it together with the group."""
+        if self._storage.cost is None or self._storage.rules == _page_by_page(self._storage.rules):
+            return 0.0
+        alone = self._cost_us(member.pages)
+        together = self._cost_us(_united(self._pages, member.pages))
+        return 1 - (together - self._cost_us(self._pages)) / alone if alone else 0.0
+
+    def _cost_us(self, pages: Mapping[str, Pages]) -> float:
+        assert self._storage.cost is not None
+        rules, cost = self._storage.rules, self._storage.cost
+        return sum(float(cost.cost_us(read_lengths(each, rules)).sum()) for each in pages.values())
+
+
+def accumulate_bytes(value: int | str) -> int:
+    """Bytes that the setting `accumulate` stands for.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if value == "auto":
+        return min(available_memory_bytes() // _AUTO_PART, _AUTO_BYTES)
+    return parse_bytes(value, "accumulate")
+
+
+def _page_by_page(rules: ReadRules) -> ReadRules:
+    return ReadRules.page_by_page(rules.page_bytes)
+
+
+def _united(first: Mapping[str, Pages], second: Mapping[str, Pages]) -> dict[str, Pages]:
+    none = np.empty(0, np.int64)
+    return {name: np.union1d(first.get(name, none), second.get(name, none)) for name in {**first, **second}}
