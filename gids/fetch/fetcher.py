@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bam.errors import StorageError
 from gids.errors import UnknownNodeType
 from gids.fetch.accumulator import Accumulator, GroupMember, GroupSize
 from gids.fetch.constant_buffer import ConstantBuffer, Division
@@ -23,6 +25,8 @@ from gids.fetch.storage_model import StorageModel
 from gids.fetch.table import Bytes, FeatureTable
 from gids.fetch.window import RowIds, Uses, Window, WindowEntry
 from gids.sampling.block import SampledBatch
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +123,12 @@ class _Announced:
     member: GroupMember
 
 
+@dataclass(frozen=True, eq=False)
+class _Result:
+    batch: SampledBatch
+    fetched: Fetched
+
+
 class Fetcher:
     """Reads mini-batches in the order they were announced. Used by one thread; one for each iteration.
 
@@ -141,7 +151,7 @@ class Fetcher:
         self._accumulator = accumulator
         self._window = Window()
         self._announced: deque[_Announced] = deque()
-        self._done: deque[tuple[SampledBatch, Fetched]] = deque()
+        self._done: deque[_Result | StorageError] = deque()
         self.last_group = 0
 
     def __len__(self) -> int:
@@ -177,21 +187,47 @@ class Fetcher:
             tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:
-        """The mini-batch that was announced first; reads it, and those that are read with it."""
+        """The mini-batch that was announced first; reads it, and those that are read with it.
+
+        Raises
+        ------
+        StorageError
+            Its own features cannot be read.
+        """
         if not self._done:
-            self._read_group(max(1, self._group_size().n_batches))
-        return self._done.popleft()
+            self._read(max(1, self._group_size().n_batches))
+        result = self._done.popleft()
+        if isinstance(result, StorageError):
+            raise result
+        return result.batch, result.fetched
+
+    def _read(self, n_batches: int) -> None:
+        group = [self._announced.popleft() for _ in range(n_batches)]
+        self.last_group = n_batches
+        for _ in group:
+            self._window.pop()
+        try:
+            self._done.extend(self._read_group(group))
+        except StorageError as error:
+            if n_batches == 1:
+                raise
+            logger.warning("%s; %d mini-batches are read one by one", error, n_batches)
+            self._read_one_by_one(group)
+
+    def _read_one_by_one(self, group: Sequence[_Announced]) -> None:
+        """So that an error reaches the mini-batch that needs the bytes, and none before it."""
+        try:
+            for each in group:
+                self._done.extend(self._read_group([each]))
+        except StorageError as error:
+            self._done.append(error)
 
     def _group_size(self) -> GroupSize:
         if self._accumulator is None:
             return GroupSize(1, True)
         return self._accumulator.extend([each.member for each in self._announced])
 
-    def _read_group(self, n_batches: int) -> None:
-        group = [self._announced.popleft() for _ in range(n_batches)]
-        self.last_group = n_batches
-        for _ in group:
-            self._window.pop()
+    def _read_group(self, group: Sequence[_Announced]) -> list[_Result]:
         tables = self._store.tables
         uses = []
         for each in group:
@@ -201,12 +237,14 @@ class Fetcher:
         counts: list[dict[str, FetchCounts]] = [{} for _ in group]
         for name in tables:
             parts, shares = self._read_table(name, group, [use[name] for use in uses])
-            for i in range(n_batches):
+            for i in range(len(group)):
                 tensors[i][name], counts[i][name] = parts[i], shares[i]
         if self._accumulator is not None:
             self._accumulator.observe(sum(each.reads for part in counts for each in part.values()))
-        for each, part, cost in zip(group, tensors, counts, strict=True):
-            self._done.append((each.batch, Fetched(part, cost)))
+        return [
+            _Result(each.batch, Fetched(part, cost))
+            for each, part, cost in zip(group, tensors, counts, strict=True)
+        ]
 
     def _read_table(
         self, name: str, group: Sequence[_Announced], uses: Sequence[Uses]

@@ -206,7 +206,7 @@ def test_bytes_do_not_depend_on_groups_or_merging(
     st.sampled_from([0, 4, 40]),
     st.sampled_from([0, 20_000, 10**8]),
     st.sampled_from([0, 1, 5]),
-    st.sampled_from(["look_ahead", "clock"]),
+    st.sampled_from(["look_ahead", "look_ahead_global", "clock"]),
 )
 def test_a_plain_model_predicts_every_count(
     seed: int, rules: ReadRules, lines: int, needed: int, budget_bytes: int, window: int, policy: str
@@ -302,3 +302,21 @@ def test_the_budget_as_a_setting() -> None:
     assert 0 < accumulate_bytes("auto") <= 256 * 2**20
     with pytest.raises(ConfigError, match="accumulate"):
         accumulate_bytes("much")
+
+
+def test_an_error_reaches_the_mini_batch_that_needs_the_bytes(tmp_path: Path) -> None:
+    rows = np.arange(100 * 128, dtype=np.float32).reshape(100, 128)
+    np.save(tmp_path / "a.npy", rows)
+    array = bam.open_array(tmp_path / "a.npy", cache="1 lines", page_bytes=PAGE)
+    with open(tmp_path / "a.npy", "r+b") as file:
+        file.truncate(128 + 50 * 512)
+    store = FeatureStore({"a": StoredTable("a", array)})
+    fetcher = Fetcher(store, OutputPool(), Accumulator(storage(RULES[0], 1000.0), 2**40, 0.95))
+    asked = [np.arange(begin, begin + 10) for begin in (0, 20, 60, 30)]
+    for ids in asked:
+        fetcher.announce(Nodes({"a": ids}))
+    for ids in asked[:2]:
+        np.testing.assert_array_equal(fetcher.fetch()[1].tensors["a"].numpy(), rows[ids])
+    with pytest.raises(bam.StorageError):
+        fetcher.fetch()
+    store.close()

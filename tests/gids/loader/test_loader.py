@@ -219,7 +219,7 @@ def test_an_error_reaches_the_consumer_in_its_place(graph: Graph, folder: Path, 
     path = tmp_path / "paper.npy"
     path.write_bytes((folder / "paper.npy").read_bytes())
     array = bam.open_array(path, cache="1 lines", page_bytes=512)
-    with loader(graph, features={"paper": array}, window=2, shuffle=False) as ours:
+    with loader(graph, features={"paper": array}, window=2, shuffle=False, accumulate=0) as ours:
         iterator = iter(ours)
         next(iterator)
         whole = path.read_bytes()
