@@ -86,7 +86,8 @@ def open_data(config: DataConfig, root: Path, work: Path) -> LoaderData:
         names = (IGBH, *FIXED_SPLITS, *RANDOM_SPLITS)
         if config.name not in names:
             raise ConfigError("data.name", config.name, f"a data set; {did_you_mean(config.name, names)}")
-        dataset = _features_in_files(load_real(config.name, root / config.folder), work)
+        real = load_real(config.name, root / config.folder, config.split_seed)
+        dataset = _features_in_files(real, work)
         return LoaderData(dataset, dataset.features, _task(dataset, config.task))
     folder, store = root / config.folder, root / config.store
     if config.store and is_store(store):

@@ -133,7 +133,12 @@ class _Run:
         self._loader = loader
         spec = DataSpec.of_dataset(data.dataset, config.data.task)
         self._model = build_model(spec, config.model, config.training.seed)
-        self._trainer = Trainer(self._model, config.training, len(parts[Part.TRAIN]) * config.training.epochs)
+        self._trainer = Trainer(
+            self._model,
+            config.training,
+            len(parts[Part.TRAIN]) * config.training.epochs,
+            data.task.class_counts(split_of(data.task, config.data).train),
+        )
         self._state = folder.load(_fingerprint(config, parts))
         self._new_losses: list[torch.Tensor] = []
         self._counts: FetchCounts | None = FetchCounts()
@@ -210,8 +215,9 @@ class _Run:
         begin = time.perf_counter()
         with self._trainer.averaged():
             score = _evaluate(self._model, self._parts[Part.VALIDATION])
-            best = state.epochs[state.best_epoch]["validation_accuracy"] if state.epochs else -1.0
-            if score.accuracy > best:
+            measure = self._config.training.best_by
+            best = state.epochs[state.best_epoch][f"validation_{measure.value}"] if state.epochs else -1.0
+            if score.by(measure) > best:
                 state.best_epoch = state.epoch
                 state.best_model = {name: each.clone() for name, each in self._model.state_dict().items()}
         state.epochs.append(

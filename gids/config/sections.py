@@ -31,6 +31,8 @@ class DataConfig:
         IGBH's tasks are ``19`` and ``2983``.
     split : str
         ``igb``, ``mlperf`` or ``files``; empty: the one that came with the data, else ``igb``.
+    split_seed : int
+        Of published sets that are split at random.
     store : str
         Store of an IGBH folder that `gids prepare` makes; the gids loader reads it, the others read the
         folder. Empty: every loader reads the folder.
@@ -47,6 +49,7 @@ class DataConfig:
     task: str
     name: str = "igbh"
     split: str = ""
+    split_seed: int = 0
     store: str = ""
     dtype: FeatureDtype = FeatureDtype.FLOAT32
     reorder: Reorder = Reorder.HOT
@@ -59,7 +62,8 @@ class DataConfig:
         if self.split not in ("", "igb", "mlperf", "files"):
             raise ConfigError("split", self.split, "'igb', 'mlperf', 'files', or '' for the default")
         _require("synth_dim", self.synth_dim, 1)
-        _require("synth_seed", self.synth_seed, 0)
+        for name in ("split_seed", "synth_seed"):
+            _require(name, getattr(self, name), 0)
 
     @property
     def convert_options(self) -> ConvertOptions:

@@ -143,6 +143,11 @@ class Task:
             return mlperf_split(self.n_permuted, self.n_labelled)
         return igb_split(self.n_labelled)
 
+    def class_counts(self, nodes: npt.NDArray[np.int64]) -> list[int]:
+        """How many of `nodes`, which have labels, are of each class."""
+        counts: list[int] = np.bincount(self.labels[nodes], minlength=self.n_classes).tolist()
+        return counts
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

@@ -35,6 +35,11 @@ class DatasetBatches:
     loader_settings
         Further settings of :class:`gids.DataLoader`, for example ``cache="1GiB"``.
 
+    Attributes
+    ----------
+    class_counts : list of int
+        Training nodes of each class.
+
     Raises
     ------
     ConfigError
@@ -62,6 +67,7 @@ class DatasetBatches:
                 raise DatasetError(
                     str(dataset.path), f"labels of all {part.value} nodes", f"none of node {at}"
                 )
+        self.class_counts = chosen.class_counts(split.train)
         self._loaders: dict[Part, DataLoader] = {}
         for part, ids in nodes.items():
             trains = part is Part.TRAIN

@@ -35,6 +35,13 @@ class Schedule(Enum):
     COSINE = "cosine"
 
 
+class Measure(Enum):
+    """What an epoch is judged by, on the validation nodes; see :class:`gids.models.metrics.Score`."""
+
+    ACCURACY = "accuracy"
+    MACRO_F1 = "macro_f1"
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Size and kind of a model. The defaults are those of MLPerf's RGAT on IGBH.
@@ -90,8 +97,13 @@ class TrainConfig:
         Of AdamW; without weight decay that is Adam.
     schedule : Schedule
     label_smoothing : float
+    class_balance : float
+        Power of a class's share of the training nodes that its losses are divided by: 0 and all nodes weigh
+        the same, 1 and all classes do. Rare classes, and with them macro-F1, gain from something in between.
+    best_by : Measure
+        What the best epoch is chosen by.
     patience : int
-        Epochs without a better validation accuracy after which training stops; 0 for never.
+        Epochs without a better one after which training stops; 0 for never.
     average : float
         Share of the past in a running average of the weights, which is evaluated in their place; 0 for none.
     seed : int
@@ -103,6 +115,8 @@ class TrainConfig:
     weight_decay: float = 0.0
     schedule: Schedule = Schedule.CONSTANT
     label_smoothing: float = 0.0
+    class_balance: float = 0.0
+    best_by: Measure = Measure.ACCURACY
     patience: int = 0
     average: float = 0.0
     seed: int = 0
@@ -111,6 +125,7 @@ class TrainConfig:
         _require("epochs", self.epochs, self.epochs >= 1, "at least 1")
         _require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
         _require("weight_decay", self.weight_decay, self.weight_decay >= 0, "0 or more")
+        _require("class_balance", self.class_balance, 0 <= self.class_balance <= 1, "from 0 to 1")
         _require("patience", self.patience, self.patience >= 0, "0 or more")
         for name in ("label_smoothing", "average"):
             value = getattr(self, name)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gids.models.config import Measure
+
 
 @dataclass(frozen=True)
 class Score:
@@ -25,6 +27,10 @@ class Score:
     accuracy: float
     macro_f1: float
     n: int
+
+    def by(self, measure: Measure) -> float:
+        """One of the two."""
+        return self.accuracy if measure is Measure.ACCURACY else self.macro_f1
 
 
 class Confusion:

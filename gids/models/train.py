@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from bam.errors import ConfigError
 from gids.models.config import ModelConfig, Schedule, TrainConfig
 from gids.models.metrics import Confusion, Score
 from gids.models.network import BlockNetwork, FeatureClassifier, build_model
@@ -80,7 +81,7 @@ class TrainResult:
         Of every step.
     epochs : tuple of EpochResult
     best_epoch : int
-        The first one with the highest validation accuracy; the model has its weights.
+        The first one with the highest validation score, by `TrainConfig.best_by`; the model has its weights.
     test : Score
         Of the best epoch.
     seconds : float
@@ -102,12 +103,24 @@ class Trainer:
     config : TrainConfig
     total_steps : int, optional
         Needed by the cosine schedule.
+    class_counts : sequence of int, optional
+        Training nodes of each class; needed to balance classes.
+
+    Raises
+    ------
+    ConfigError
+        Classes are to be balanced, and their sizes are not known.
     """
 
     def __init__(
-        self, model: BlockNetwork | FeatureClassifier, config: TrainConfig, total_steps: int = 0
+        self,
+        model: BlockNetwork | FeatureClassifier,
+        config: TrainConfig,
+        total_steps: int = 0,
+        class_counts: Sequence[int] = (),
     ) -> None:
         self.model, self.config = model, config
+        self._class_weights = class_weights(class_counts, config.class_balance, model.spec.n_classes)
         self._total_steps, self._step = max(1, total_steps), 0
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
@@ -123,7 +136,12 @@ class Trainer:
             group["lr"] = self.config.learning_rate * self._rate()
         logits = self.model(batch.blocks, batch.features, batch.scales)
         labels = batch.labels[self.model.spec.seed_type].to(logits.device, torch.int64)
-        loss = nn.functional.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
+        loss = nn.functional.cross_entropy(
+            logits,
+            labels,
+            weight=None if self._class_weights is None else self._class_weights.to(logits.device),
+            label_smoothing=self.config.label_smoothing,
+        )
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
@@ -177,6 +195,29 @@ class Trainer:
             self.model.load_state_dict(own)
 
 
+def class_weights(counts: Sequence[int], balance: float, n_classes: int) -> Tensor | None:
+    """What each class's losses are multiplied by, 1 for a class of mean size; None where that is 1 for all.
+
+    Parameters
+    ----------
+    counts : sequence of int
+        Training nodes of each class; one without any weighs as much as one with one.
+    balance : float
+        See :class:`gids.models.config.TrainConfig`.
+    n_classes : int
+
+    Raises
+    ------
+    ConfigError
+    """
+    if balance == 0:
+        return None
+    if len(counts) != n_classes:
+        raise ConfigError("class_counts", f"{len(counts)} numbers", f"{n_classes}, to balance classes")
+    sizes = torch.tensor(counts, dtype=torch.float32).clamp_min(1)
+    return (sizes.mean() / sizes) ** balance
+
+
 @torch.no_grad()
 def evaluate(model: BlockNetwork | FeatureClassifier, batches: Iterable[Batch]) -> Score:
     """Predict the seeds of all mini-batches and compare with their labels."""
@@ -195,6 +236,7 @@ def train(
     batches: Batches,
     *,
     steps_per_epoch: int = 0,
+    class_counts: Sequence[int] = (),
     on_epoch: Callable[[int, EpochResult], None] | None = None,
 ) -> tuple[BlockNetwork | FeatureClassifier, TrainResult]:
     """Train a new model; stop at the last epoch or when patience ends; go back to the best epoch; test it.
@@ -212,6 +254,8 @@ def train(
         that every epoch is judged by the same mini-batches.
     steps_per_epoch : int
         Mini-batches of an epoch; needed by the cosine schedule.
+    class_counts : sequence of int
+        Training nodes of each class; needed to balance classes.
     on_epoch : callable, optional
         Told of each epoch when it is done.
 
@@ -221,7 +265,7 @@ def train(
     """
     begin = time.perf_counter()
     network = build_model(spec, model, config.seed)
-    trainer = Trainer(network, config, steps_per_epoch * config.epochs)
+    trainer = Trainer(network, config, steps_per_epoch * config.epochs, class_counts)
     losses: list[float] = []
     epochs: list[EpochResult] = []
     best_state: dict[str, Any] = {}
@@ -232,7 +276,8 @@ def train(
             epoch_losses, result = _epoch(trainer, batches, epoch)
             losses += epoch_losses
             epochs.append(result)
-            if epoch == 0 or result.validation.accuracy > epochs[best_epoch].validation.accuracy:
+            best = epochs[best_epoch].validation
+            if epoch == 0 or result.validation.by(config.best_by) > best.by(config.best_by):
                 best_epoch = epoch
                 with trainer.averaged():
                     best_state = {name: value.clone() for name, value in network.state_dict().items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from gids.bench.report.accuracy import accuracy_figure, accuracy_table
 from gids.bench.report.svg import Bar, Line, legend, lines, log_histogram, number_text, stacked_bars
 from gids.bench.report.tables import (
     Result,
@@ -25,7 +26,7 @@ TIME_NAMES = ("sampling", "waiting for features", "compute")
 PLACES = ("constant", "cache", "joined", "storage")
 PLACE_NAMES = ("constant buffer", "page cache of gids", "read under way", "storage")
 #: Results with a section of their own.
-KINDS = ("e2e", "train", "sample")
+KINDS = ("e2e", "train", "sample", "accuracy")
 #: Loaders this many times slower than the fastest would leave the other bars too short to see.
 MAX_SPREAD = 15
 
@@ -57,6 +58,10 @@ def html_page(results: Sequence[Result]) -> str:
         body += _training_html(training)
     body += [section for result in results if result["name"] == "sample" for section in _sample_html(result)]
     for result in results:
+        if result["name"] == "accuracy":
+            body += [_heading(result), accuracy_table(result).html(), accuracy_figure(result)]
+            body += ["<h3>The machine</h3>", f'<div class="facts">{machine_table(result).html()}</div>']
+    for result in results:
         if result["name"] not in KINDS:
             body += [_heading(result), *[table.html() for table in _plain_tables(result)]]
     return (
@@ -78,8 +83,7 @@ def markdown_page(results: Sequence[Result]) -> str:
         parts += ["## Training", training_table(training).markdown()]
     for result in results:
         if result["name"] not in ("e2e", "train"):
-            tables = _sample_tables(result) if result["name"] == "sample" else _plain_tables(result)
-            parts += [_title(result, "## "), *[each.markdown() for each in tables]]
+            parts += [_title(result, "## "), *[each.markdown() for each in _other_tables(result)]]
     return "\n\n".join(parts) + "\n"
 
 
@@ -197,6 +201,12 @@ def _sample_html(result: Result) -> list[str]:
         "<h3>The machine</h3>",
         f'<div class="facts">{machine.html()}</div>',
     ]
+
+
+def _other_tables(result: Result) -> list[Table]:
+    if result["name"] == "accuracy":
+        return [accuracy_table(result), machine_table(result)]
+    return _sample_tables(result) if result["name"] == "sample" else _plain_tables(result)
 
 
 def _plain_tables(result: Result) -> list[Table]:

@@ -91,6 +91,23 @@ def _sample() -> dict[str, Any]:
     }
 
 
+def _accuracy() -> dict[str, Any]:
+    def seeds(best: float) -> dict[str, Any]:
+        epochs = [{"epoch": number, "validation_accuracy": best - 0.1 + 0.1 * number} for number in range(2)]
+        return {
+            **{"seeds": 2, "test_accuracy_mean": best, "test_accuracy_std": 0.0123},
+            **{"test_macro_f1_mean": best - 0.1, "test_macro_f1_std": 0.02, "validation_accuracy_mean": best},
+            "runs": [{"seed": seed, "epochs": epochs} for seed in range(2)],
+        }
+
+    return {
+        **{"schema": 1, "name": "accuracy", "commit": "abc", "command": "python accuracy.py"},
+        **{"machine": MACHINE, "config": {"name": "small", "model": {"name": "rgcn"}}},
+        **{"loaders": {"gids": seeds(0.9), "dgl-mmap": seeds(0.9)}, "features_only": seeds(0.4)},
+        **{"equal_losses": True, "published": [{"model": "GCN", "accuracy": 0.8, "macro_f1": None}]},
+    }
+
+
 def _text_boxes(svg: ElementTree.Element) -> list[tuple[float, float, float, float, str]]:
     """Where texts are: left, top, right, bottom. Turned ones stand left of everything else."""
     boxes = []
@@ -138,6 +155,20 @@ def test_the_page_needs_nothing_else_and_says_everything() -> None:
         assert text in page
     assert "All losses are equal, bit for bit." in page
     assert "The same without the slowest" in page
+
+
+def test_accuracy_over_seeds_beside_what_others_reached() -> None:
+    result = _accuracy()
+    result["published"][0]["source"] = "a paper"
+    page, text = html_page([result]), markdown_page([result])
+    (figure,) = re.findall(r"<svg.*?</svg>", page)
+    _check_svg(figure)
+    assert figure.count("<polyline") == 3
+    assert "| rgcn, gids | 2 | 0.9000 | 0.9000 ± 0.0123 | 0.8000 ± 0.0200 |" in text
+    assert "| features only | 2 | 0.4000 |" in text
+    assert "| GCN |  |  | 0.8000 | - |" in text
+    assert "equal, bit for bit. GCN: a paper." in text
+    assert "NOT equal" in markdown_page([{**result, "equal_losses": False}])
 
 
 def test_markdown_has_the_same_tables() -> None:

@@ -36,6 +36,7 @@ def test_heads_matter_to_attention_only() -> None:
         ({"weight_decay": -1}, "weight_decay=-1"),
         ({"label_smoothing": 1}, "label_smoothing=1"),
         ({"average": 1}, "average=1"),
+        ({"class_balance": 1.5}, r"class_balance=1\.5"),
         ({"patience": -1}, "patience=-1"),
     ],
 )

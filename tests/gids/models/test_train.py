@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 import torch
 from small_graphs import HandMadeBatch, batch_of, random_graph, spec_of
 
-from gids.models.config import ModelConfig, ModelName, TrainConfig
+from bam.errors import ConfigError
+from gids.models.config import Measure, ModelConfig, ModelName, TrainConfig
 from gids.models.network import build_model
-from gids.models.train import EpochResult, Part, Trainer, TrainResult, evaluate, train
+from gids.models.train import EpochResult, Part, Trainer, TrainResult, class_weights, evaluate, train
 
 MODEL = ModelConfig(name=ModelName.RGCN, hidden=16, dropout=0.0)
 PARTS = {Part.TRAIN: np.arange(40), Part.VALIDATION: np.arange(40, 50), Part.TEST: np.arange(50, 60)}
@@ -42,6 +44,49 @@ def test_the_best_epoch_is_kept() -> None:
     assert result.best_epoch == int(np.argmax(accuracies))
     assert evaluate(model, batches(Part.VALIDATION, 0)) == result.epochs[result.best_epoch].validation
     assert evaluate(model, batches(Part.TEST, 0)) == result.test
+
+
+def test_the_best_epoch_by_macro_f1() -> None:
+    """The same training, judged otherwise; here the two disagree, or the test would show nothing."""
+    by_accuracy, by_macro_f1 = (
+        run(epochs=6, learning_rate=1e-2, seed=3, best_by=measure)
+        for measure in (Measure.ACCURACY, Measure.MACRO_F1)
+    )
+    assert by_accuracy.losses == by_macro_f1.losses
+    assert by_macro_f1.best_epoch == int(np.argmax([each.validation.macro_f1 for each in by_macro_f1.epochs]))
+    assert by_macro_f1.best_epoch != by_accuracy.best_epoch
+
+
+def test_class_weights_undo_the_classes_sizes() -> None:
+    counts = [89, 9, 1, 0]
+    weights = class_weights(counts, 1.0, 4)
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([25 / 89, 25 / 9, 25, 25])
+    half = class_weights(counts, 0.5, 4)
+    assert half is not None
+    assert half.tolist() == pytest.approx([value**0.5 for value in weights.tolist()])
+    assert class_weights(counts, 0.0, 4) is None
+
+
+def test_balanced_classes_weigh_in_the_loss() -> None:
+    """The loss of the first step is the weighted mean of those of its seeds."""
+    n_classes = spec_of(random_graph()).n_classes
+    counts = [2 ** (number + 1) for number in range(n_classes)]
+    batch = next(iter(batches(Part.TRAIN, 0)))
+    model = build_model(spec_of(random_graph()), MODEL)
+    trainer = Trainer(model, TrainConfig(class_balance=0.5), class_counts=counts)
+    labels = batch.labels[model.spec.seed_type].to(torch.int64)
+    with torch.no_grad():
+        logits = model.train()(batch.blocks, batch.features, batch.scales)
+        each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    weights = torch.tensor([counts[label] ** -0.5 for label in labels.tolist()])
+    expected = float((weights * each).sum() / weights.sum())
+    assert float(trainer.step(batch)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_balance_needs_the_classes_sizes() -> None:
+    with pytest.raises(ConfigError, match="class_counts"):
+        run(epochs=1, class_balance=0.5)
 
 
 def test_patience_ends_training() -> None:
