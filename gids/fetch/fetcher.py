@@ -23,7 +23,7 @@ from gids.fetch.output_pool import OutputPool
 from gids.fetch.shared_counts import divided
 from gids.fetch.storage_model import StorageModel
 from gids.fetch.table import Bytes, FeatureTable
-from gids.fetch.window import RowIds, Uses, Window, WindowEntry
+from gids.fetch.window import HORIZON, RowIds, Uses, Window, WindowEntry
 from gids.sampling.block import SampledBatch
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,14 @@ class FeatureStore:
     buffers : mapping of str to ConstantBuffer
     storage : StorageModel, optional
         What is known of the files' storage, and how they are read.
+    keeps_all : bool
+        The cache has room for every page, so nothing is ever given up and looking ahead would be for nothing.
+
+    Attributes
+    ----------
+    settled : bool
+        It keeps all, and the last group found all its pages: most likely nothing is read any more, and reads
+        need no planning. The next one that reads something after all ends this state.
     """
 
     def __init__(
@@ -62,10 +70,12 @@ class FeatureStore:
         tables: Mapping[str, FeatureTable],
         buffers: Mapping[str, ConstantBuffer] | None = None,
         storage: StorageModel | None = None,
+        keeps_all: bool = False,
     ) -> None:
         self.tables = dict(tables)
         self.buffers = dict(buffers or {})
         self.storage = storage or StorageModel()
+        self.keeps_all, self.settled = keeps_all, False
         self._lock = threading.Lock()
         self._clock = 0
 
@@ -175,7 +185,8 @@ class Fetcher:
         divisions = {name: buffer.divide(rows[name]) for name, buffer in self._store.buffers.items()}
         # Constant rows are not in the window: no page is kept or read for them.
         stored = {**rows, **{name: division.stored_rows for name, division in divisions.items()}}
-        pages = {name: tables[name].pages_of(ids) for name, ids in stored.items()}
+        planned = {} if self._store.settled else stored
+        pages = {name: tables[name].pages_of(ids) for name, ids in planned.items()}
         entry = WindowEntry(number, stored, pages)
         self._window.push(entry)
         member = GroupMember(
@@ -183,8 +194,9 @@ class Fetcher:
             sum(len(ids) * tables[name].row_bytes for name, ids in rows.items()),
         )
         self._announced.append(_Announced(batch, entry, rows, divisions, member))
-        for name, ids in stored.items():
-            tables[name].foresee(ids, number)
+        if not self._store.keeps_all:
+            for name, ids in stored.items():
+                tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:
         """The mini-batch that was announced first; reads it, and those that are read with it.
@@ -229,22 +241,28 @@ class Fetcher:
 
     def _read_group(self, group: Sequence[_Announced]) -> list[_Result]:
         tables = self._store.tables
-        uses = []
-        for each in group:
-            beyond = {name: tables[name].estimates(rows) for name, rows in each.entry.rows.items()}
-            uses.append(self._window.next_uses(each.entry, beyond))
+        uses = [self._next_uses(each.entry) for each in group]
         tensors: list[dict[str, torch.Tensor]] = [{} for _ in group]
         counts: list[dict[str, FetchCounts]] = [{} for _ in group]
         for name in tables:
             parts, shares = self._read_table(name, group, [use[name] for use in uses])
             for i in range(len(group)):
                 tensors[i][name], counts[i][name] = parts[i], shares[i]
+        reads = sum(each.reads for part in counts for each in part.values())
+        self._store.settled = self._store.keeps_all and reads == 0
         if self._accumulator is not None:
-            self._accumulator.observe(sum(each.reads for part in counts for each in part.values()))
+            self._accumulator.observe(reads)
         return [
             _Result(each.batch, Fetched(part, cost))
             for each, part, cost in zip(group, tensors, counts, strict=True)
         ]
+
+    def _next_uses(self, entry: WindowEntry) -> dict[str, Uses]:
+        if self._store.keeps_all:
+            return {name: np.full(len(rows), HORIZON, np.uint64) for name, rows in entry.rows.items()}
+        tables = self._store.tables
+        beyond = {name: tables[name].estimates(rows) for name, rows in entry.rows.items()}
+        return self._window.next_uses(entry, beyond)
 
     def _read_table(
         self, name: str, group: Sequence[_Announced], uses: Sequence[Uses]
@@ -273,10 +291,11 @@ class Fetcher:
     def _reading_order(self, name: str, request: _Request, group: Sequence[_Announced]) -> RowIds | None:
         """Pages in rising order, so that near ones become one read; None: in the order asked for."""
         table, rules = self._store.tables[name], self._store.storage.rules
-        if table.in_memory or rules.merge_bytes == rules.page_bytes:
+        if table.in_memory or rules.merge_bytes == rules.page_bytes or self._store.settled:
             return None
-        if len(group) == 1 and table.row_bytes >= rules.page_bytes:
-            return group[0].entry.pages[name].by_first
+        pages = group[0].entry.pages.get(name)
+        if len(group) == 1 and table.row_bytes >= rules.page_bytes and pages is not None:
+            return pages.by_first
         return np.argsort(request.rows, kind="stable")
 
     def close(self) -> None:

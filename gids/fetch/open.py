@@ -87,7 +87,9 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
         for table in tables.values():
             table.close()
         raise
-    return FeatureStore({**in_memory, **tables}, buffers, storage)
+    n_pages = sum(-(-each.n_rows * each.row_bytes // settings.page_bytes) for each in stored.values())
+    keeps_all = n_pages * settings.page_bytes <= cache_bytes
+    return FeatureStore({**in_memory, **tables}, buffers, storage, keeps_all)
 
 
 def _divided(dataset: Dataset) -> tuple[dict[str, FeatureTable], dict[str, Features]]:

@@ -22,6 +22,7 @@ from gids.bench.recorded import record
 from gids.bench.sources import BatchPlan, BatchSource, SampledSource
 from gids.config import RunConfig
 from gids.config.sections import LOADER_NAMES
+from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.feature_types import FeatureDtype
 from gids.sampling.block import SampledBatch
 
@@ -174,3 +175,12 @@ def test_one_ahead_passes_errors_on_and_ends_its_thread(data: LoaderData, config
         next(left)
         left.close()
     assert threading.active_count() == threads
+
+
+def test_only_a_cache_with_room_for_every_page_keeps_all(data: LoaderData) -> None:
+    features = data.dataset.features.values()
+    needed = sum(-(-each.n_rows * each.row_bytes // 4096) * 4096 for each in features)
+    for cache_bytes, expected in ((needed, True), (needed - 4096, False)):
+        store = open_features(data.dataset, FeatureSettings(cache=cache_bytes))
+        assert store.keeps_all is expected
+        store.close()

@@ -111,6 +111,35 @@ def test_looking_ahead_reads_less(files: dict[str, np.ndarray], tmp_path: Path) 
     assert reads[8] < 0.9 * reads[0]
 
 
+def test_a_cache_with_room_for_everything_reads_each_page_once_and_stops_planning(
+    files: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    tables = stored(tmp_path, "6MiB", "look_ahead_global")
+    foreseen = []
+    for table in tables.values():
+        table.foresee = lambda rows, number: foreseen.append(number)  # type: ignore[method-assign]
+    store = FeatureStore(tables, keeps_all=True)
+    batches = trace(files)
+    for attempt in range(3):
+        before = {name: counts.pages_read for name, counts in store.counts().items()}
+        for batch, fetched in zip(batches, run(store, batches, 4), strict=True):
+            for name, rows in files.items():
+                np.testing.assert_array_equal(fetched.tensors[name].numpy(), rows[batch.nodes[name]])
+        for name, counts in store.counts().items():
+            row_bytes = files[name][0].nbytes
+            wanted = np.unique(np.concatenate([batch.nodes[name] for batch in batches])) * row_bytes
+            pages = set(wanted // 4096) | set((wanted + row_bytes - 1) // 4096)
+            assert counts.pages_read - before[name] == (0 if attempt else len(pages))
+        assert store.settled or attempt == 0
+    # Rows nobody asked for so far are read all the same, and planning goes on until all is there again.
+    every = [Nodes({name: np.arange(len(rows)) for name, rows in files.items()})]
+    (fetched,) = run(store, every, 0)
+    assert total(fetched.counts.values()).pages_read > 0
+    assert not store.settled
+    assert not foreseen
+    store.close()
+
+
 def test_counts_repeat(files: dict[str, np.ndarray], tmp_path: Path) -> None:
     found = []
     for _ in range(3):
