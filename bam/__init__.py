@@ -1,5 +1,6 @@
 """Rows of arrays that do not fit in memory, read from files at the disk's own speed."""
 
+from bam.array.device import DeviceArray, DeviceGather
 from bam.array.open import open_array
 from bam.array.sources import (
     ConcatenatedSource,
@@ -11,6 +12,7 @@ from bam.array.sources import (
     StripedSource,
 )
 from bam.array.virtual import VirtualArray
+from bam.cache.device.settings import GpuSettings
 from bam.cache.shared import SharedCache
 from bam.errors import (
     BamError,
@@ -37,10 +39,13 @@ __all__ = [
     "ClosedError",
     "ConcatenatedSource",
     "ConfigError",
+    "DeviceArray",
+    "DeviceGather",
     "EngineUnavailable",
     "FileChangedError",
     "FileSource",
     "ForkedError",
+    "GpuSettings",
     "MemorySource",
     "NativeLibraryMissing",
     "NpySource",

@@ -59,6 +59,13 @@ class ReaderKind(Enum):
     REFERENCE = "reference"
 
 
+class DeviceKind(Enum):
+    """Where rows are gathered: in the host's memory, or in a GPU's."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 def parse_bytes(value: int | str, setting: str = "size") -> int:
     """Number of bytes in `value`.
 

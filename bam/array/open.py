@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from bam.array.open_reader import OpenSettings
+from bam.array.device import DeviceArray
+from bam.array.open_reader import OpenSettings, open_device_array
 from bam.array.sources import PathLike, Source, as_source
 from bam.array.virtual import VirtualArray
+from bam.cache.device.settings import GpuSettings
 from bam.cache.shared import SharedCache
 from bam.config import (
+    DeviceKind,
     EngineKind,
     PolicyKind,
     ReaderKind,
@@ -23,9 +27,53 @@ from bam.config import (
 from bam.errors import ConfigError
 from bam.storage.engine import Engine
 
+AnySource: TypeAlias = "Source | PathLike | Sequence[PathLike] | npt.NDArray[np.generic]"
+
+
+@overload
+def open_array(
+    source: AnySource,
+    *,
+    dtype: npt.DTypeLike | None = ...,
+    shape: Sequence[int] | None = ...,
+    engine: EngineKind | str = ...,
+    cache: int | str | SharedCache = ...,
+    policy: PolicyKind | str = ...,
+    page_bytes: int | str = ...,
+    queue_depth: int = ...,
+    merge_bytes: int | str = ...,
+    timeout_s: float = ...,
+    seed: int = ...,
+    reader: ReaderKind | str = ...,
+    wrap: Callable[[Engine], Engine] | None = ...,
+    device: Literal["cpu"] = ...,
+    gpu: GpuSettings | None = ...,
+) -> VirtualArray: ...
+
+
+@overload
+def open_array(
+    source: AnySource,
+    *,
+    dtype: npt.DTypeLike | None = ...,
+    shape: Sequence[int] | None = ...,
+    engine: EngineKind | str = ...,
+    cache: int | str | SharedCache = ...,
+    policy: PolicyKind | str = ...,
+    page_bytes: int | str = ...,
+    queue_depth: int = ...,
+    merge_bytes: int | str = ...,
+    timeout_s: float = ...,
+    seed: int = ...,
+    reader: ReaderKind | str = ...,
+    wrap: Callable[[Engine], Engine] | None = ...,
+    device: Literal["cuda"],
+    gpu: GpuSettings | None = ...,
+) -> DeviceArray: ...
+
 
 def open_array(
-    source: Source | PathLike | Sequence[PathLike] | npt.NDArray[np.generic],
+    source: AnySource,
     *,
     dtype: npt.DTypeLike | None = None,
     shape: Sequence[int] | None = None,
@@ -40,7 +88,9 @@ def open_array(
     seed: int = 0,
     reader: ReaderKind | str = ReaderKind.AUTO,
     wrap: Callable[[Engine], Engine] | None = None,
-) -> VirtualArray:
+    device: DeviceKind | str = DeviceKind.CPU,
+    gpu: GpuSettings | None = None,
+) -> VirtualArray | DeviceArray:
     """Open an array whose rows stay where they are.
 
     Parameters
@@ -76,10 +126,16 @@ def open_array(
     wrap : callable, optional
         Takes the engine and returns the one to read through (a fault, latency or monitored one); the array
         closes both.
+    device : str
+        ``cpu``, or ``cuda``: the current GPU looks rows up in a cache in its own memory and asks for the
+        pages it misses. Then `merge_bytes`, `queue_depth` and `reader` have no meaning, and `cache` cannot be
+        shared.
+    gpu : GpuSettings, optional
+        With device ``cuda``.
 
     Returns
     -------
-    VirtualArray
+    VirtualArray, or with device ``cuda`` DeviceArray
         Owned by the caller, who closes it.
 
     Raises
@@ -108,6 +164,14 @@ def open_array(
         timeout_s=timeout_s,
         seed=seed,
     )
+    kind = parse_kind("device", device, DeviceKind)
+    if kind is DeviceKind.CUDA:
+        if shared is not None:
+            raise ConfigError("cache", "a SharedCache", "a size, with device 'cuda'")
+        description = as_source(source, dtype, shape).describe()
+        return open_device_array(description, config, gpu or GpuSettings(), wrap)
+    if gpu is not None:
+        raise ConfigError("gpu", gpu, "None, but with device 'cuda'")
     settings = OpenSettings(config, parse_kind("reader", reader, ReaderKind), wrap, shared)
     array = VirtualArray(as_source(source, dtype, shape).describe(), settings)
     array.info()  # opens it: what cannot be opened is known here, not at the first row

@@ -8,11 +8,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bam.array.description import ArrayDescription
+from bam.array.device import DeviceArray, check_for_gpu
 from bam.array.reader import RowReader
 from bam.array.reference_reader import ReferenceReader
 from bam.array.shared_reader import OpenReader
+from bam.cache.device.gpu import Gpu
+from bam.cache.device.settings import GpuSettings
+from bam.cache.device.store import DeviceStore
 from bam.cache.geometry import MAX_PAGE_ID, MAX_WAYS
 from bam.cache.open import CacheKind, open_cache
+from bam.cache.settings import CacheSettings
 from bam.cache.shared import CacheLease, SharedCache
 from bam.config import EngineKind, ReaderKind, StoreConfig
 from bam.errors import ConfigError, NativeLibraryMissing
@@ -85,6 +90,47 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
         )
         opened.pop_all()
     return OpenReader(reader, lease.cache, engine, files_engine, info, owns_cache)
+
+
+def open_device_array(
+    description: ArrayDescription,
+    config: StoreConfig,
+    settings: GpuSettings,
+    wrap: Callable[[Engine], Engine] | None = None,
+    gpu: Gpu | None = None,
+) -> DeviceArray:
+    """Open engine, GPU and store.
+
+    Parameters
+    ----------
+    gpu : Gpu, optional
+        By default the current one, through CuPy. Owned by the array.
+
+    Raises
+    ------
+    EngineUnavailable, NativeLibraryMissing, ConfigError, FileChangedError
+    """
+    if not available():
+        raise NativeLibraryMissing("device='cuda'")
+    if gpu is None:
+        from bam.cache.device.cupy_gpu import CupyGpu
+
+        gpu = CupyGpu()
+    with ExitStack() as opened:
+        files_engine = _open_engine(description, config.engine)
+        opened.callback(files_engine.close)
+        engine = files_engine if wrap is None else wrap(files_engine)
+        opened.callback(engine.close)
+        description.check_files()
+        native = check_for_gpu(description, engine)
+        n_pages = -(-description.layout.logical_bytes // config.page_bytes)
+        lines = min(config.cache_lines, 2 * n_pages + MAX_WAYS)
+        cache = CacheSettings(lines, config.page_bytes, config.policy, config.seed)
+        store = DeviceStore(
+            gpu, native, description.layout, cache, config.page_bytes, settings, config.timeout_s
+        )
+        opened.callback(store.close)
+        return DeviceArray(description, config, settings, store, native, opened.pop_all())
 
 
 def _lease_cache(settings: OpenSettings, n_pages: int, kind: CacheKind) -> CacheLease:

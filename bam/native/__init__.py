@@ -19,7 +19,7 @@ from bam.errors import NativeLibraryMissing
 LIBRARY_NAME = "libbam_native.so"
 
 #: Version of the C ABI; raised with every change of a signature or struct. `bam_abi_version()` must agree.
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 
 def library_path() -> Path | None:

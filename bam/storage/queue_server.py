@@ -7,6 +7,9 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from bam.errors import ConfigError, EngineUnavailable
 from bam.layout import Layout
 from bam.native import function
@@ -27,6 +30,8 @@ class _Config(ctypes.Structure):
         ("max_transfer_bytes", c_uint32),
         ("n_cores", c_uint32),
         ("cores", POINTER(c_int32)),
+        ("destinations", c_void_p),
+        ("destination_bytes", c_uint64),
     ]
 
 
@@ -141,6 +146,8 @@ class QueueServer:
     pairs : array of CQueuePair
         Their memory must outlive the server.
     settings : ControllerSettings
+    destinations : uint8 array, optional
+        Memory that most commands read into; the engine may then register it. Must outlive the server.
 
     Raises
     ------
@@ -154,6 +161,7 @@ class QueueServer:
         layout: Layout,
         pairs: ctypes.Array[CQueuePair],
         settings: ControllerSettings,
+        destinations: npt.NDArray[np.uint8] | None = None,
     ) -> None:
         if settings.n_threads > len(pairs):
             raise ConfigError("n_threads", settings.n_threads, f"at most one a queue pair ({len(pairs)})")
@@ -161,6 +169,8 @@ class QueueServer:
         config = _Config(
             settings.n_threads, settings.read_depth, settings.max_transfer_bytes, len(settings.cores), cores
         )
+        if destinations is not None:
+            config.destinations, config.destination_bytes = destinations.ctypes.data, destinations.nbytes
         create = function(
             "bam_controller_create",
             c_void_p,
@@ -176,7 +186,7 @@ class QueueServer:
             reason,
             _ERROR_BYTES,
         )
-        self._engine = engine
+        self._kept = engine, destinations
         if not address:
             why = reason.value.decode(errors="replace")
             raise EngineUnavailable("software controller", why, "Change the setting the reason names")

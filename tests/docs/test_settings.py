@@ -77,6 +77,7 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
     ("section", "documented_object"),
     [
         ("bam.open_array", bam.open_array),
+        ("bam.GpuSettings", bam.GpuSettings),
         ("bam.SharedCache", bam.SharedCache),
         ("bam.config.StoreConfig", StoreConfig),
         ("bam.storage.open_engine", storage.open_engine),

@@ -67,7 +67,7 @@ void add_other_caches(const NamedPolicy& p, Scenarios& all) {
   all.push_back(cache_scenario<RealCache>(prefix + "hits against evictions in a full set",
                                           {p.policy, 2, 1, {{{3, 0, 1}}, {{1, 0, 5}}, {{2, 0, 5}, {4, 0, 2}}}, false,
                                            full, {2, 4}},
-                                          10'000, {kHit, kClaimed, kEvicted}));
+                                          5'000, {kHit, kClaimed, kEvicted}));
   all.push_back(cache_scenario<RealCache>(prefix + "pins run out",
                                           {p.policy, 1, 1, {{{1}}, {{1}}, {{1}}}, false,
                                            {bam::make_line(1, bam::kMaxPins - 2, LineState::valid)}},

@@ -21,7 +21,9 @@ constexpr uint32_t kFinishWaitUs = 1000;
 
 bool ControllerWorker::open_reader(Engine& engine, std::string* error) {
   reader_ = SpanReader::create(engine, layout_, config_.read_depth, config_.max_transfer_bytes, error);
-  return reader_ != nullptr;
+  if (reader_ == nullptr) return false;
+  if (config_.destination_bytes != 0) reader_->register_destinations(config_.destinations, config_.destination_bytes);
+  return true;
 }
 
 void ControllerWorker::run() {
@@ -90,7 +92,8 @@ void ControllerWorker::start_read(uint32_t index, const Sqe& sqe) {
   commands_[tag] = {index, block_count(sqe), start_block(sqe), sqe.prp1, sqe.cid};
   uint64_t first = start_block(sqe) * kBlockBytes;
   uint64_t length = std::min(uint64_t{block_count(sqe)} * kBlockBytes, layout_.logical_bytes - first);
-  reader_->start(first, static_cast<uint32_t>(length), tag);
+  reader_->start_into(first, static_cast<uint32_t>(length), tag, reinterpret_cast<uint8_t*>(sqe.prp1),
+                      block_count(sqe) * kBlockBytes);
   counters_.max_in_flight.at_least(reader_->in_flight());
 }
 
@@ -100,7 +103,7 @@ void ControllerWorker::on_read(const RangeResult& result) {
   Completion completion{command.cid, status_field(status_of_errno(result.error)), 0, 0};
   if (result.error == 0) {
     uint8_t* destination = reinterpret_cast<uint8_t*>(command.destination);
-    std::memcpy(destination, result.bytes, result.length);
+    if (result.bytes != destination) std::memcpy(destination, result.bytes, result.length);
     std::memset(destination + result.length, 0, uint64_t{command.n_blocks} * kBlockBytes - result.length);
   } else {
     completion.dw0 = static_cast<uint32_t>(result.error);

@@ -46,6 +46,7 @@ struct Slot {
   int error;
   uint32_t error_file;
   uint64_t error_offset;
+  uint8_t* destination;  // of the caller; null: the slot's own bytes
 };
 
 // Most runs that a range of `bytes` can have.
@@ -100,7 +101,12 @@ class Reader final : public SpanReader {
   bool open(std::string* error);
 
   bool can_start(uint32_t length) const override { return !free_slots(length).empty(); }
-  void start(uint64_t logical_offset, uint32_t length, uint64_t tag) override;
+  void start(uint64_t logical_offset, uint32_t length, uint64_t tag) override {
+    start_into(logical_offset, length, tag, nullptr, 0);
+  }
+  void start_into(uint64_t logical_offset, uint32_t length, uint64_t tag, uint8_t* destination,
+                  uint32_t capacity) override;
+  void register_destinations(void* base, size_t bytes) override { channel_->register_buffer(base, bytes); }
   uint32_t advance(uint32_t wait_us, OnDone on_done, void* context) override;
   uint32_t in_flight() const override {
     return static_cast<uint32_t>(slots_.size() - free_.size() - free_long_.size());
@@ -118,6 +124,7 @@ class Reader final : public SpanReader {
   }
   uint64_t slot_size(uint32_t range_bytes) const;
   void add_piece(uint32_t slot, const FileRun& run, uint64_t* position);
+  bool fits(uint32_t slot, const uint8_t* destination, uint32_t capacity) const;
   void submit();
   void harvest(uint32_t wait_us);
   void complete(uint32_t id, int64_t result);
@@ -186,11 +193,12 @@ bool Reader::open(std::string* error) {
   return true;
 }
 
-void Reader::start(uint64_t logical_offset, uint32_t length, uint64_t tag) {
+void Reader::start_into(uint64_t logical_offset, uint32_t length, uint64_t tag, uint8_t* destination,
+                        uint32_t capacity) {
   std::vector<uint32_t>& free = length <= short_range_bytes_ ? free_ : free_long_;
   uint32_t slot = free.back();
   free.pop_back();
-  slots_[slot] = {tag, length, 0, 0, 0, 0, logical_offset};
+  slots_[slot] = {tag, length, 0, 0, 0, 0, logical_offset, nullptr};
   bool outside = length > max_range_bytes_ || logical_offset > layout_.logical_bytes ||
                  length > layout_.logical_bytes - logical_offset;
   if (outside || length == 0 || fork_.forked()) {
@@ -204,6 +212,14 @@ void Reader::start(uint64_t logical_offset, uint32_t length, uint64_t tag) {
     add_piece(slot, run, &position);
     done += run.length;
   }
+  if (fits(slot, destination, capacity)) slots_[slot].destination = destination;
+}
+
+// Whether the range's one span can be read to that place as it is.
+bool Reader::fits(uint32_t slot, const uint8_t* destination, uint32_t capacity) const {
+  const Piece& read = pieces_[size_t{slot} * max_pieces_];
+  return destination != nullptr && slots_[slot].n_pieces == 1 && read.lead == 0 && read.length <= capacity &&
+         reinterpret_cast<uintptr_t>(destination) % units_[read.file] == 0;
 }
 
 void Reader::add_piece(uint32_t slot, const FileRun& run, uint64_t* position) {
@@ -227,8 +243,10 @@ void Reader::submit() {
     for (size_t i = 0; i < count; i++) {
       uint32_t id = pending_[pending_next_ + i];
       const Piece& asked = piece(id);
-      uint8_t* destination = slot_bytes(id / max_pieces_) + asked.position + asked.done;
-      requests_[i] = {destination, asked.offset + asked.done, asked.length - asked.done, asked.file, id};
+      uint32_t slot = id / max_pieces_;
+      uint8_t* given = slots_[slot].destination;
+      uint8_t* destination = given != nullptr ? given : slot_bytes(slot) + asked.position;
+      requests_[i] = {destination + asked.done, asked.offset + asked.done, asked.length - asked.done, asked.file, id};
     }
     uint32_t taken = channel_->submit(requests_.data(), static_cast<uint32_t>(count));
     pending_next_ += taken;
@@ -339,6 +357,7 @@ void Reader::check_files(uint32_t slot) {
 
 // Moves the later runs down behind the first; each moves to a lower address than any that is still to move.
 const uint8_t* Reader::join_pieces(uint32_t slot) {
+  if (slots_[slot].destination != nullptr) return slots_[slot].destination;
   const Piece* pieces = &pieces_[size_t{slot} * max_pieces_];
   uint8_t* base = slot_bytes(slot);
   uint8_t* end = base + pieces[0].needed;

@@ -1,4 +1,7 @@
-// The Platform of platform.h for GPU code (nvcc and NVRTC; headers of libcu++).
+// The Platform of platform.h for GPU code (nvcc and NVRTC; headers of libcu++), and what threads of a GPU do together.
+//
+// The kernels in device_*.h are templates over this, too. The tests run them on the host, over a platform whose
+// threads take turns (tests/native/emulated_gpu.h).
 #pragma once
 
 #include <cuda/atomic>
@@ -22,6 +25,52 @@ struct DevicePlatform {
 
   // Long enough to leave the memory system to others, short beside a read from an SSD (about 80 us).
   static __device__ void pause() { __nanosleep(100); }
+  static __device__ uint64_t now_ns() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+  }
+
+  // Where a thread is. Blocks and grids here have one dimension.
+  static __device__ uint32_t lane() { return threadIdx.x & 31u; }
+  static __device__ uint32_t thread() { return threadIdx.x; }
+  static __device__ uint32_t threads() { return blockDim.x; }
+  static __device__ uint32_t block() { return blockIdx.x; }
+  static __device__ uint32_t blocks() { return gridDim.x; }
+
+  // Of all 32 lanes of a warp together.
+  static __device__ uint32_t ballot(bool vote) { return __ballot_sync(~0u, vote); }
+  template <class T>
+  static __device__ T shuffle(T value, uint32_t from) {
+    return __shfl_sync(~0u, value, static_cast<int>(from));
+  }
+  // Of the lanes in `mask`: those that have the same value.
+  static __device__ uint32_t match(uint32_t mask, uint64_t value) { return __match_any_sync(mask, value); }
+  static __device__ void sync_warp(uint32_t mask = ~0u) { __syncwarp(mask); }
+  static __device__ uint32_t converged() { return __activemask(); }
+  // Of the whole block: waits for all of its threads.
+  static __device__ bool any_in_block(bool vote) { return __syncthreads_or(vote) != 0; }
+
+  // What the host or its disks wrote, as it is now and not as this processor's caches remember it.
+  template <class T>
+  static __device__ T load_fresh(const T* from) {
+    if constexpr (sizeof(T) == 16) return as<T>(__ldcv(reinterpret_cast<const uint4*>(from)));
+    else return __ldcv(from);
+  }
+  // What this GPU wrote, in other kernels too. Around the nearest cache: rows are read once.
+  template <class T>
+  static __device__ T load_once(const T* from) {
+    if constexpr (sizeof(T) == 16) return as<T>(__ldcg(reinterpret_cast<const uint4*>(from)));
+    else return __ldcg(from);
+  }
+
+ private:
+  template <class T>
+  static __device__ T as(uint4 bits) {
+    T value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+  }
 };
 
 }  // namespace bam

@@ -36,8 +36,22 @@ BAM_HD uint64_t peek(const CacheState& cache, uint64_t page_id) {
   return kNoLine;
 }
 
-// Looks the page up in one set and pins it. The policy hears of hits alone: a line still being read keeps its
-// meta word for its claimer, who may have to leave an errno there.
+// Pins a line that seemed to hold the page: what peek() found, or a lane of a warp that looked at a set as one. The
+// policy hears of hits alone: a line still being read keeps its meta word for its claimer, who may have to leave an
+// errno there.
+template <class P>
+BAM_HD Found pin_line(const CacheState& cache, uint64_t line_id, uint64_t page_id, uint64_t next_use) {
+  switch (try_pin<P>(cache.lines[line_id], page_id)) {
+    case PinResult::absent: return Found::absent;
+    case PinResult::saturated: return Found::full;
+    case PinResult::reading: return Found::reading;
+    case PinResult::valid: break;
+  }
+  on_hit<P>(cache.policy, cache.metas[line_id], next_use);
+  return Found::valid;
+}
+
+// Looks the page up in one set and pins it.
 template <class P>
 BAM_HD Found find_in_set(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use,
                          uint64_t& line_id) {
@@ -45,13 +59,10 @@ BAM_HD Found find_in_set(const CacheState& cache, uint64_t set_id, uint64_t page
   for (uint32_t way = 0; way < cache.ways; way++) {
     LineWord& line = cache.lines[first + way];
     if (!holds(typename P::template Atomic<LineWord>(line).load(P::relaxed), page_id)) continue;
-    PinResult pinned = try_pin<P>(line, page_id);
-    if (pinned == PinResult::absent) continue;
-    if (pinned == PinResult::saturated) return Found::full;
+    Found found = pin_line<P>(cache, first + way, page_id, next_use);
+    if (found == Found::absent) continue;
     line_id = first + way;
-    if (pinned == PinResult::reading) return Found::reading;
-    on_hit<P>(cache.policy, cache.metas[line_id], next_use);
-    return Found::valid;
+    return found;
   }
   return Found::absent;
 }

@@ -27,8 +27,10 @@ using cuda::std::uint8_t;
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define BAM_HD __host__ __device__
+#define BAM_UNROLL _Pragma("unroll")
 #else
 #define BAM_HD
+#define BAM_UNROLL
 #endif
 
 #if !defined(__CUDACC_RTC__)

@@ -173,16 +173,31 @@ BAM_HD uint32_t outstanding(const QueuePairState& queue) {
 // Phase bit of the k-th completion: 1 in the first round of the queue, then 0, then 1 ...
 BAM_HD inline uint16_t phase_of(const QueuePairState& queue, uint64_t k) { return (k & queue.depth) == 0 ? 1 : 0; }
 
+// The half of the k-th completion that holds command id and status, if it was posted.
+template <class P>
+BAM_HD bool poll_completion(const QueuePairState& queue, uint64_t k, Completion& completion) {
+  // acquire: pairs with the release in post_completion(): the other half, and the bytes read, are there
+  uint64_t high = typename P::template System<uint64_t>(queue.cq[slot_of(queue, k)].high).load(P::acquire);
+  if ((high >> 48 & kPhaseBit) != phase_of(queue, k)) return false;
+  Cqe cqe = unpack_cqe({0, high});
+  completion = {cqe.cid, cqe.status, 0, 0};
+  return true;
+}
+
+// The other half. Apart, because a GPU reads it over PCIe and needs it of failed commands alone.
+template <class P>
+BAM_HD void read_details(const QueuePairState& queue, uint64_t k, Completion& completion) {
+  uint64_t low = typename P::template System<uint64_t>(queue.cq[slot_of(queue, k)].low).load(P::relaxed);
+  Cqe cqe = unpack_cqe({low, 0});
+  completion.dw0 = cqe.dw0;
+  completion.dw1 = cqe.dw1;
+}
+
 // Copies the k-th completion out if it was posted.
 template <class P>
 BAM_HD bool read_completion(const QueuePairState& queue, uint64_t k, Completion& completion) {
-  CqeWords& entry = queue.cq[slot_of(queue, k)];
-  // acquire: pairs with the release in post_completion(): the other half, and the bytes read, are there
-  CqeWords words{0, typename P::template System<uint64_t>(entry.high).load(P::acquire)};
-  if ((words.high >> 48 & kPhaseBit) != phase_of(queue, k)) return false;
-  words.low = typename P::template System<uint64_t>(entry.low).load(P::relaxed);
-  Cqe cqe = unpack_cqe(words);
-  completion = {cqe.cid, cqe.status, cqe.dw0, cqe.dw1};
+  if (!poll_completion<P>(queue, k, completion)) return false;
+  read_details<P>(queue, k, completion);
   return true;
 }
 

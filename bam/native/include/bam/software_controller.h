@@ -33,6 +33,8 @@ struct ControllerConfig {
   uint32_t max_transfer_bytes;  // longest command; a multiple of 512, at most 32 MiB
   uint32_t n_cores;             // 0: threads run anywhere; else thread i on cores[i % n_cores]
   const int32_t* cores;         // used by create() alone
+  void* destinations;           // memory that most commands read into, if any: reads go straight there
+  uint64_t destination_bytes;
 };
 
 // Why a command failed. Its number is dw1 of the CQE, its errno is dw0.

@@ -2,7 +2,7 @@
 //
 // Used by one thread at a time. start() queues a range; advance() keeps the channel full and reports ranges that
 // are done, in any order, each exactly once. Bytes arrive in a staging slot owned by the reader and are valid only
-// during the callback, which may start() other ranges but not advance().
+// during the callback, which may start() other ranges but not advance(); or in memory of the caller's (start_into()).
 //
 // Each run of a range is one read of the aligned span around it. What comes back short is asked for again from where
 // it stopped; EINTR, EAGAIN and reads without progress at most kMaxStalls times in a row. Bytes are handed out only
@@ -51,6 +51,13 @@ class SpanReader {
 
   virtual bool can_start(uint32_t length) const = 0;  // a staging slot for such a range is free
   virtual void start(uint64_t logical_offset, uint32_t length, uint64_t tag) = 0;
+  // The same, but the bytes go straight to `destination`, of which `capacity` bytes may be written, where the range is
+  // one run that starts and fits as its file wants. RangeResult::bytes says whether they did. It must stay valid until
+  // the range is reported.
+  virtual void start_into(uint64_t logical_offset, uint32_t length, uint64_t tag, uint8_t* destination,
+                          uint32_t capacity) = 0;
+  // Destinations in this memory may then be read into faster; see Channel::register_buffer().
+  virtual void register_destinations(void* base, size_t bytes) = 0;
   // Submits, harvests and calls on_done(context, result) for every range that finished. Waits up to `wait_us` for
   // one to finish. Returns how many did.
   using OnDone = void (*)(void* context, const RangeResult& result);

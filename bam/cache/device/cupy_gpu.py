@@ -1,0 +1,215 @@
+"""A GPU through CuPy (memory, streams, events) and the CUDA driver (kernels)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_void_p
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bam.cache.device.gpu import (
+    DeviceMemory,
+    DeviceTensor,
+    Gpu,
+    GpuEvent,
+    Grid,
+    PinnedMemory,
+    StreamPointer,
+)
+from bam.errors import ConfigError, EngineUnavailable
+from bam.native import nvrtc
+
+_PINNED_ALIGNMENT = 4096
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _on_device(method: Method) -> Method:
+    """Make the GPU current, and the store's stream CuPy's, for the time of a call."""
+
+    @functools.wraps(method)
+    def called(self: CupyGpu, *arguments: Any) -> Any:
+        with self.device, self.stream:
+            return method(self, *arguments)
+
+    return called  # type: ignore[return-value]
+
+
+class CupyEvent(GpuEvent):
+    """A CUDA event; waiting for it blocks the thread without spinning."""
+
+    def __init__(self, gpu: CupyGpu) -> None:
+        self._gpu = gpu
+        self._event = gpu.cupy.cuda.Event(block=True, disable_timing=True)
+        self._event.record(gpu.stream)
+
+    def wait(self) -> None:
+        with self._gpu.device:
+            self._event.synchronize()
+
+    def done(self) -> bool:
+        return bool(self._event.done)
+
+    def before(self, stream: StreamPointer) -> None:
+        with self._gpu.device:
+            self._gpu.cupy.cuda.ExternalStream(stream).wait_event(self._event)
+
+
+class CupyGpu(Gpu):
+    """The GPU with number `device`; by default the one that is current.
+
+    Raises
+    ------
+    EngineUnavailable
+        No CuPy, no NVRTC, or no GPU.
+    """
+
+    def __init__(self, device: int | None = None) -> None:
+        try:
+            import cupy
+
+            self.cupy = cupy
+            self.device = cupy.cuda.Device() if device is None else cupy.cuda.Device(device)
+            n_processors = int(self.device.attributes["MultiProcessorCount"])
+        except Exception as error:
+            remedy = "Use device='cpu', or install the extra cuda13 or cuda12 and a driver that sees a GPU"
+            raise EngineUnavailable("cuda", f"{type(error).__name__}: {error}", remedy) from error
+        with self.device:
+            self.stream: Any = cupy.cuda.Stream(non_blocking=True)
+            arch = f"sm_{self.device.compute_capability}"
+            source = nvrtc.KERNEL_FOLDER / "read_path.cu"
+            cubin = nvrtc.compiled(source.read_text(), source.name, arch, salt=f"cupy {cupy.__version__}")
+            cupy.cuda.runtime.free(0)  # makes the context, which the driver's calls below need
+            self._kernels = _Kernels(cubin)
+        self.grids = {
+            "bam_submit_rows": Grid(1 + 2 * n_processors, 512),
+            "bam_drain_flight": Grid(1, 1024),
+            "bam_fill_lines": Grid(4 * n_processors, 256),
+            "bam_gather_rows": Grid(4 * n_processors, 256),
+        }
+
+    @_on_device
+    def memory(self, n_bytes: int) -> DeviceMemory:
+        owner = self.cupy.zeros(max(1, n_bytes), np.uint8)
+        return DeviceMemory(owner.data.ptr, n_bytes, owner)
+
+    @_on_device
+    def pinned(self, n_bytes: int) -> PinnedMemory:
+        owner = self.cupy.cuda.alloc_pinned_memory(n_bytes + _PINNED_ALIGNMENT)
+        whole = np.frombuffer(owner, np.uint8, n_bytes + _PINNED_ALIGNMENT)
+        skipped = -whole.ctypes.data % _PINNED_ALIGNMENT
+        array = whole[skipped : skipped + n_bytes]
+        array[:] = 0
+        return PinnedMemory(array.ctypes.data, array, owner)
+
+    @_on_device
+    def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
+        owner = self.cupy.asarray(data)
+        return DeviceMemory(owner.data.ptr, data.nbytes, owner)
+
+    @_on_device
+    def write(self, address: int, data: npt.NDArray[Any]) -> None:
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpyAsync(
+            address, data.ctypes.data, data.nbytes, runtime.memcpyHostToDevice, self.stream.ptr
+        )
+        self.stream.synchronize()
+
+    @_on_device
+    def read(self, address: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+        runtime, found = self.cupy.cuda.runtime, np.empty(n_bytes, np.uint8)
+        runtime.memcpyAsync(found.ctypes.data, address, n_bytes, runtime.memcpyDeviceToHost, self.stream.ptr)
+        self.stream.synchronize()
+        return found
+
+    @_on_device
+    def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:
+        self._kernels.launch(kernel, grid, arguments, self.stream.ptr)
+
+    @_on_device
+    def mark(self) -> GpuEvent:
+        return CupyEvent(self)
+
+    def after(self, stream: StreamPointer | None) -> None:
+        with self.device:
+            event = self.cupy.cuda.Event(disable_timing=True)
+            event.record(
+                self.cupy.cuda.get_current_stream()
+                if stream is None
+                else self.cupy.cuda.ExternalStream(stream)
+            )
+            self.stream.wait_event(event)
+
+    @_on_device
+    def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
+        array = values if hasattr(values, "__dlpack__") else np.asarray(values)
+        if isinstance(array, np.ndarray) or _on_host(array):
+            found = self.cupy.asarray(np.asarray(array))
+        else:
+            found = self.cupy.from_dlpack(array)
+        if found.size and found.dtype.kind not in "iu":
+            raise ConfigError("ids", f"{type(values).__name__} of {found.dtype}", "integers")
+        flat = self.cupy.ascontiguousarray(found.reshape(-1), dtype)
+        return DeviceTensor(flat.data.ptr, tuple(found.shape), flat.dtype, (flat, values))
+
+    @_on_device
+    def tensor(self, out: object) -> DeviceTensor:
+        try:
+            array = out if isinstance(out, self.cupy.ndarray) else self.cupy.from_dlpack(out)
+        except Exception as error:
+            expected = "a CuPy array or a tensor on this GPU that DLPack can share"
+            raise ConfigError("out", f"{type(out).__name__} ({error})", expected) from error
+        if array.device.id != self.device.id:
+            raise ConfigError("out", f"a tensor on GPU {array.device.id}", f"one on GPU {self.device.id}")
+        if not array.flags.c_contiguous:
+            raise ConfigError("out", f"strides {array.strides}", "rows one after the other (C-contiguous)")
+        return DeviceTensor(array.data.ptr, tuple(array.shape), array.dtype, (array, out))
+
+    @_on_device
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
+        array = self.cupy.empty(shape, dtype)
+        return DeviceTensor(array.data.ptr, shape, array.dtype, array)
+
+    def close(self) -> None:
+        with self.device:
+            self.stream.synchronize()
+
+
+def _on_host(tensor: Any) -> bool:
+    """Whether a DLPack tensor is in the host's memory (kDLCPU)."""
+    return bool(tensor.__dlpack_device__()[0] == 1)
+
+
+class _Kernels:
+    """The functions of a cubin in the current context; the driver takes structures by value."""
+
+    def __init__(self, cubin: bytes) -> None:
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._module = c_void_p()
+        self._check(self._driver.cuModuleLoadData(byref(self._module), c_char_p(cubin)))
+        self._functions: dict[str, c_void_p] = {}
+
+    def launch(self, name: str, grid: Grid, arguments: Sequence[Any], stream: int) -> None:
+        """Launch on `stream`."""
+        if name not in self._functions:
+            found = c_void_p()
+            self._check(self._driver.cuModuleGetFunction(byref(found), self._module, name.encode()))
+            self._functions[name] = found
+        pointers = (c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
+        blocks, threads = (grid.blocks, 1, 1), (grid.threads, 1, 1)
+        self._check(
+            self._driver.cuLaunchKernel(
+                self._functions[name], *blocks, *threads, 0, c_void_p(stream), pointers, None
+            )
+        )
+
+    def _check(self, status: int) -> None:
+        if status == 0:
+            return
+        text = c_char_p()
+        self._driver.cuGetErrorString(status, byref(text))
+        reason = (text.value or b"unknown error").decode()
+        raise EngineUnavailable("cuda", f"the driver says: {reason}", "Check the GPU with nvidia-smi")

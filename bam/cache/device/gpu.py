@@ -1,0 +1,127 @@
+"""What the read path asks of a GPU: memory, launches, events. `cupy_gpu` has it; tests emulate one."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: A stream of CUDA by its address; 0 is the legacy default stream.
+StreamPointer = int
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory that kernels use, valid as long as this object (it holds `owner`)."""
+
+    address: int
+    n_bytes: int
+    owner: Any = None
+
+
+@dataclass(frozen=True)
+class PinnedMemory:
+    """Host memory at the same address for kernels and for the host; `array` (uint8) views all of it."""
+
+    address: int
+    array: npt.NDArray[np.uint8]
+    owner: Any = None
+
+
+@dataclass(frozen=True)
+class DeviceTensor:
+    """An array in the GPU's memory, C-contiguous: an input or output of a gather. Holds `owner`."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    owner: Any
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Blocks of a launch and threads of each."""
+
+    blocks: int
+    threads: int
+
+
+class GpuEvent(ABC):
+    """A point of the store's stream: all that was launched before it."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Have this thread wait for it; other threads run meanwhile."""
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether it has been reached."""
+
+    @abstractmethod
+    def before(self, stream: StreamPointer) -> None:
+        """Have what is launched on `stream` from now on wait for it."""
+
+
+class Gpu(ABC):
+    """One GPU and one stream on it, on which everything here is launched."""
+
+    #: Launch sizes by kernel.
+    grids: dict[str, Grid]
+
+    @abstractmethod
+    def memory(self, n_bytes: int) -> DeviceMemory:
+        """New memory, all zero."""
+
+    @abstractmethod
+    def pinned(self, n_bytes: int) -> PinnedMemory:
+        """New pinned host memory, all zero, aligned to 4096 bytes."""
+
+    @abstractmethod
+    def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
+        """New memory with these bytes; `data` may change afterwards."""
+
+    @abstractmethod
+    def write(self, address: int, data: npt.NDArray[Any]) -> None:
+        """Copy to the GPU's memory, and wait."""
+
+    @abstractmethod
+    def read(self, address: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Copy from the GPU's memory after all launches so far, and wait."""
+
+    @abstractmethod
+    def launch(self, kernel: str, grid: Grid, arguments: Sequence[ctypes.Structure | Any]) -> None:
+        """Launch a kernel of `read_path.cu`; arguments are ctypes objects, passed by value."""
+
+    @abstractmethod
+    def mark(self) -> GpuEvent:
+        """An event after everything launched so far."""
+
+    @abstractmethod
+    def after(self, stream: StreamPointer | None) -> None:
+        """Have what is launched from now on wait for what `stream` has now; None: the current one."""
+
+    @abstractmethod
+    def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
+        """`values` (anything with DLPack, or a list) as contiguous numbers in the GPU's memory."""
+
+    @abstractmethod
+    def tensor(self, out: object) -> DeviceTensor:
+        """The caller's memory, shared; :class:`ConfigError` unless it is contiguous and on this GPU."""
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
+        """New memory for a result; its owner is what the caller gets."""
+
+    def shared(self, buffer: PinnedMemory, offset: int) -> DeviceTensor:
+        """Pinned memory from `offset` on, as an output."""
+        n_bytes = buffer.array.nbytes - offset
+        return DeviceTensor(buffer.address + offset, (n_bytes,), np.dtype(np.uint8), buffer)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait for the stream and release what belongs to it."""

@@ -1,0 +1,277 @@
+"""Gathers in flight: which kernels run for them, in which order, and what they report.
+
+A gather is cut into chunks of as many rows as a flight has slots for. A chunk is *submitted* when it gets a
+flight, and *finished* (drain, fill, gather: three more launches) when its flight is wanted again or somebody
+waits for it. So the reads of one chunk are in the queues while those of another are awaited.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from ctypes import c_uint64, c_void_p
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bam.cache.device.gpu import DeviceMemory, DeviceTensor, Gpu, GpuEvent, Grid
+from bam.cache.device.memory import StoreMemory
+from bam.cache.device.structs import BATCH_PART, FLIGHT, FLIGHT_REPORT, CRowBatch
+from bam.errors import ClosedError, ConfigError
+
+_N_REPORTS = 4096
+_ERROR_BITS = 32
+
+
+@dataclass(frozen=True)
+class RowPart:
+    """Rows of one array in a gather; see `bam::BatchPart`.
+
+    Attributes
+    ----------
+    first_row : int
+        Position of the part's first id.
+    n_rows : int
+        Rows of the array, at logical byte `first_byte` of the store.
+    out : DeviceTensor
+        Rows of the part one after the other, or, with `out_rows` (int64), any rows.
+    constant, n_constant : int
+        Address and number of the array's first rows that are in pinned memory.
+    """
+
+    first_row: int
+    n_rows: int
+    first_byte: int
+    out: DeviceTensor
+    out_rows: DeviceTensor | None = None
+    constant: int = 0
+    n_constant: int = 0
+
+
+@dataclass(frozen=True)
+class RowRequest:
+    """One gather: the ids of all parts, one after the other, each of `row_bytes`."""
+
+    ids: DeviceTensor
+    row_bytes: int
+    parts: tuple[RowPart, ...]
+    next_use: DeviceTensor | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first row of a gather whose bytes are not there.
+
+    Attributes
+    ----------
+    errno, error_number : int
+        And the number of the controller's error record, or 0.
+    page_id : int
+    position : int
+        Of its id in the request.
+    """
+
+    errno: int
+    error_number: int
+    page_id: int
+    position: int
+
+
+@dataclass
+class GatherCounts:
+    """Summed over the finished gathers of a store."""
+
+    gathers: int = 0
+    rows: int = 0
+    constant_rows: int = 0
+    hits: int = 0
+    joins: int = 0
+    claims: int = 0
+    bypasses: int = 0
+    failures: int = 0
+
+
+@dataclass
+class _Chunk:
+    batch: CRowBatch
+    gather: RunningGather
+    report: int
+
+
+@dataclass(eq=False)
+class RunningGather:
+    """A gather that was begun. :meth:`Reads.wait` waits for it."""
+
+    request: RowRequest
+    parts: DeviceMemory
+    unfinished: int = 0
+    reports: list[int] = field(default_factory=list)
+    event: GpuEvent | None = None
+    harvested: bool = False
+    failure: Failure | None = None
+
+
+class Reads:
+    """The gathers of one store. Thread-safe; they run in the order in which they were begun.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    memory : StoreMemory
+    """
+
+    def __init__(self, gpu: Gpu, memory: StoreMemory) -> None:
+        self._gpu, self._memory = gpu, memory
+        self._lock = threading.RLock()
+        self._chunks: deque[_Chunk] = deque()  # submitted, oldest first
+        self._gathers: deque[RunningGather] = deque()  # not harvested, oldest first
+        self._reports = gpu.pinned(_N_REPORTS * FLIGHT_REPORT.itemsize)
+        self._free_reports = deque(range(_N_REPORTS))
+        self._next_flight = 0
+        self._closed = False
+        self.counts = GatherCounts()
+
+    def begin(self, request: RowRequest) -> RunningGather:
+        """Submit what there are flights for; older chunks are finished to make room for the rest."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("device array")
+            pages_per_row = self._pages_per_row(request)
+            rows_per_chunk = self._memory.store.slots_per_flight // pages_per_row
+            n_rows = request.ids.shape[0]
+            firsts = range(0, n_rows, rows_per_chunk)
+            if len(firsts) > _N_REPORTS:
+                expected = f"more for so many rows ({n_rows}), or fewer rows in a gather"
+                raise ConfigError("staging", f"{rows_per_chunk} rows a flight", expected)
+            while len(self._free_reports) < len(firsts):
+                self._harvest(self._gathers[0])
+            gather = RunningGather(request, self._upload(request), unfinished=len(firsts))
+            self._gathers.append(gather)
+            for first in firsts:
+                n = min(rows_per_chunk, n_rows - first)
+                self._submit(gather, CRowBatch(first_row=first, n_rows=n, pages_per_row=pages_per_row))
+            return gather
+
+    def finish(self, gather: RunningGather) -> GpuEvent:
+        """Launch all that is left of it; the event is after its last kernel. Does not wait."""
+        with self._lock:
+            while gather.unfinished:
+                self._finish_oldest()
+            if gather.event is None:  # it had no rows
+                gather.event = self._gpu.mark()
+            return gather.event
+
+    def wait(self, gather: RunningGather) -> Failure | None:
+        """Wait until its rows are in the output; what failed, if anything did."""
+        event = self.finish(gather)
+        event.wait()
+        with self._lock:
+            while not gather.harvested:
+                self._harvest(self._gathers[0])
+        return gather.failure
+
+    def stuck(self) -> bool:
+        """Whether commands that timed out are still outstanding: looks for their completions once."""
+        store = self._memory.store
+        with self._lock:
+            while self._chunks:
+                self._finish_oldest()
+            for flight in range(store.n_flights):
+                self._gpu.launch(
+                    "bam_drain_flight", self._gpu.grids["bam_drain_flight"], [store, c_uint64(flight)]
+                )
+            found = self._gpu.read(store.flights, store.n_flights * FLIGHT.itemsize).view(FLIGHT)
+        return bool(found["stuck"].any())
+
+    def close(self) -> None:
+        """Finish what was begun; calling it again does nothing."""
+        with self._lock:
+            self._closed = True
+            while self._chunks:
+                self._finish_oldest()
+            while self._gathers:
+                self._harvest(self._gathers[0])
+
+    def _pages_per_row(self, request: RowRequest) -> int:
+        """Most pages that a row of the request touches."""
+        page_bytes = 1 << self._memory.store.page_shift
+        starts = {part.first_byte % page_bytes for part in request.parts} | {0}
+        if request.row_bytes % page_bytes == 0 and starts == {0}:
+            pages = request.row_bytes // page_bytes
+        elif page_bytes % request.row_bytes == 0 and all(start % request.row_bytes == 0 for start in starts):
+            pages = 1
+        else:
+            pages = (request.row_bytes + page_bytes - 2) // page_bytes + 1
+        if pages > self._memory.store.slots_per_flight:
+            expected = (
+                f"more: a row touches {pages} pages of {page_bytes} bytes, and so many go into a flight"
+            )
+            raise ConfigError("staging", f"{self._memory.store.slots_per_flight} pages a flight", expected)
+        return int(pages)
+
+    def _upload(self, request: RowRequest) -> DeviceMemory:
+        parts = np.zeros(len(request.parts), BATCH_PART)
+        for record, part in zip(parts, request.parts, strict=True):
+            record["first_row"], record["n_rows"] = part.first_row, part.n_rows
+            record["first_byte"], record["out"] = part.first_byte, part.out.address
+            record["out_rows"] = 0 if part.out_rows is None else part.out_rows.address
+            record["constant"], record["n_constant"] = part.constant, part.n_constant
+        return self._gpu.upload(parts.view(np.uint8))
+
+    def _submit(self, gather: RunningGather, batch: CRowBatch) -> None:
+        request, store = gather.request, self._memory.store
+        batch.ids, batch.row_bytes = request.ids.address, request.row_bytes
+        batch.next_use = None if request.next_use is None else request.next_use.address
+        batch.parts, batch.n_parts = gather.parts.address, len(request.parts)
+        batch.flight = self._next_flight
+        self._next_flight = (self._next_flight + 1) % store.n_flights
+        if len(self._chunks) == store.n_flights:
+            self._finish_oldest()
+        chunk = _Chunk(batch, gather, self._free_reports.popleft())
+        gather.reports.append(chunk.report)
+        self._gpu.launch("bam_submit_rows", self._grid("bam_submit_rows", batch), [store, batch])
+        self._chunks.append(chunk)
+
+    def _grid(self, kernel: str, batch: CRowBatch) -> Grid:
+        """The kernel's grid, smaller when there is less to do: a warp for 32 pieces."""
+        most = self._gpu.grids[kernel]
+        pieces = batch.n_rows * batch.pages_per_row
+        blocks = -(-pieces // most.threads) + (1 if kernel == "bam_submit_rows" else 0)
+        return Grid(min(most.blocks, blocks), most.threads)
+
+    def _finish_oldest(self) -> None:
+        chunk = self._chunks.popleft()
+        store, batch, gather = self._memory.store, chunk.batch, chunk.gather
+        launch, flight = self._gpu.launch, c_uint64(batch.flight)
+        launch("bam_drain_flight", self._gpu.grids["bam_drain_flight"], [store, flight])
+        launch("bam_fill_lines", self._grid("bam_fill_lines", batch), [store, batch])
+        report = c_void_p(self._reports.address + chunk.report * FLIGHT_REPORT.itemsize)
+        launch("bam_gather_rows", self._grid("bam_gather_rows", batch), [store, batch, report])
+        gather.unfinished -= 1
+        if gather.unfinished == 0:
+            gather.event = self._gpu.mark()
+
+    def _harvest(self, gather: RunningGather) -> None:
+        """Take the reports of the oldest gather, which may have to be waited for."""
+        while gather.unfinished:
+            self._finish_oldest()
+        (gather.event or self._gpu.mark()).wait()
+        self._gathers.popleft()
+        reports = self._reports.array.view(FLIGHT_REPORT)[gather.reports]
+        self._count(gather, reports)
+        failed = reports[reports["result"] != 0]
+        if len(failed):
+            first = failed[np.argmin(failed["row"])]
+            result = int(first["result"])
+            errno, number = result & (1 << _ERROR_BITS) - 1, result >> _ERROR_BITS
+            gather.failure = Failure(errno, number, int(first["page_id"]), int(first["row"]))
+        self._free_reports.extend(gather.reports)
+        gather.harvested = True
+
+    def _count(self, gather: RunningGather, reports: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
+        counts = self.counts
+        counts.gathers += 1
+        counts.rows += gather.request.ids.shape[0]
+        counts.failures += int((reports["result"] != 0).sum())
+        for name in ("constant_rows", "hits", "joins", "claims", "bypasses"):
+            setattr(counts, name, getattr(counts, name) + int(reports[name].sum()))

@@ -1,0 +1,126 @@
+"""ctypes mirrors of the structs that kernels take (device_store.h, device_rows.h, page_cache.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_uint32, c_uint64, c_void_p
+
+import numpy as np
+
+
+class CCacheState(ctypes.Structure):
+    """`bam::CacheState`, its `bam::Frames` at the end."""
+
+    _fields_ = [
+        ("lines", c_void_p),
+        ("metas", c_void_p),
+        ("sets", c_void_p),
+        ("n_sets", c_uint64),
+        ("ways", c_uint32),
+        ("policy", c_uint32),
+        ("seed", c_uint64),
+        ("frame_of_line", c_void_p),
+        ("frame_counters", c_void_p),
+        ("n_frames", c_uint64),
+    ]
+
+
+class CDeviceStore(ctypes.Structure):
+    """`bam::DeviceStore`."""
+
+    _fields_ = [
+        ("cache", CCacheState),
+        ("lines", c_void_p),
+        ("queues", c_void_p),
+        ("owners", c_void_p),
+        ("staging", c_void_p),
+        ("results", c_void_p),
+        ("sources", c_void_p),
+        ("flights", c_void_p),
+        ("lone_slots", c_void_p),
+        ("failure", c_void_p),
+        ("n_blocks", c_uint64),
+        ("timeout_ns", c_uint64),
+        ("n_queues", c_uint32),
+        ("n_flights", c_uint32),
+        ("slots_per_flight", c_uint32),
+        ("n_lone_slots", c_uint32),
+        ("page_shift", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class CRowBatch(ctypes.Structure):
+    """`bam::RowBatch`."""
+
+    _fields_ = [
+        ("ids", c_void_p),
+        ("next_use", c_void_p),
+        ("parts", c_void_p),
+        ("first_row", c_uint64),
+        ("n_rows", c_uint32),
+        ("n_parts", c_uint32),
+        ("row_bytes", c_uint32),
+        ("pages_per_row", c_uint32),
+        ("flight", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+#: `bam::BatchPart`.
+BATCH_PART = np.dtype(
+    [
+        ("first_row", "u8"),
+        ("n_rows", "u8"),
+        ("first_byte", "u8"),
+        ("out", "u8"),
+        ("out_rows", "u8"),
+        ("constant", "u8"),
+        ("n_constant", "u8"),
+    ]
+)
+
+#: `bam::FlightReport`.
+FLIGHT_REPORT = np.dtype(
+    [
+        ("result", "u8"),
+        ("page_id", "u8"),
+        ("row", "u8"),
+        ("submitted", "u4"),
+        ("hits", "u4"),
+        ("joins", "u4"),
+        ("claims", "u4"),
+        ("bypasses", "u4"),
+        ("constant_rows", "u4"),
+    ]
+)
+
+#: `bam::Flight`.
+FLIGHT = np.dtype(
+    [
+        ("looked_up", "u4"),
+        ("submitted", "u4"),
+        ("completed", "u4"),
+        ("first_failed", "u4"),
+        ("stuck", "u4"),
+        ("gathered", "u4"),
+        ("hits", "u4"),
+        ("joins", "u4"),
+        ("claims", "u4"),
+        ("bypasses", "u4"),
+        ("constant_rows", "u4"),
+        ("reserved", "u4"),
+    ]
+)
+
+#: Bytes of `bam::QueueWords`, and where in it reading begins.
+QUEUE_WORDS_BYTES = 256
+SQE_BYTES, CQE_BYTES = 64, 16
+NO_PIECE = 2**32 - 1
+#: Bytes of `bam::SetState`.
+SET_BYTES = 8
+
+assert ctypes.sizeof(CDeviceStore) == 184
+assert ctypes.sizeof(CRowBatch) == 56
+assert BATCH_PART.itemsize == 56
+assert FLIGHT_REPORT.itemsize == FLIGHT.itemsize == 48

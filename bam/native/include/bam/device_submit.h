@@ -1,0 +1,171 @@
+// Looks up the pages of a flight's pieces and writes a command for each that must be read.
+//
+// A warp takes 32 pieces at a time. It probes the set of each as one (a lane a way), then every lane pins its own
+// line, so 32 look-ups are in the memory system together. Block 0 drains completions until all are submitted, so
+// credit always comes back.
+#pragma once
+
+#include "bam/device_rows.h"
+
+namespace bam {
+
+// The line that seems to hold each lane's page, or kNoLine. Like peek(): nothing keeps it there.
+template <class P>
+BAM_HD uint64_t probe_sets(const CacheState& cache, uint64_t page_id, uint32_t wanted) {
+  constexpr uint32_t kTogether = 8;  // loads in flight of one lane
+  uint64_t first = set_of(cache, page_id) * cache.ways, line_id = kNoLine;
+  bool has_way = P::lane() < cache.ways;
+  for (uint32_t begin = 0; begin < kWarp; begin += kTogether) {
+    if ((wanted >> begin & ((1u << kTogether) - 1)) == 0) continue;
+    LineWord words[kTogether];
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+      uint64_t line = P::shuffle(first, begin + i) + P::lane();
+      bool look = has_way && (wanted >> (begin + i) & 1) != 0;
+      words[i] = look ? typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed) : 0;
+    }
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+      uint32_t holders = P::ballot(holds(words[i], P::shuffle(page_id, begin + i)));
+      if (holders != 0 && P::lane() == begin + i) line_id = first + lowest_bit(holders);
+    }
+  }
+  return line_id;
+}
+
+template <class P>
+BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted) {
+  uint64_t line_id = probe_sets<P>(cache, page_id, P::ballot(wanted));
+  if (!wanted) return {Outcome::bypass, 0};
+  if (line_id != kNoLine) {
+    Found found = pin_line<P>(cache, line_id, page_id, next_use);
+    if (found != Found::absent) return outcome_of(found, line_id);
+  }
+  return acquire<P>(cache, page_id, next_use);
+}
+
+BAM_HD constexpr SourceKind source_kind(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::hit: return SourceKind::hit;
+    case Outcome::joined: return SourceKind::joined;
+    case Outcome::claimed: return SourceKind::claimed;
+    case Outcome::bypass: break;
+  }
+  return SourceKind::bypass;
+}
+
+// No command for this piece.
+template <class P>
+BAM_HD void give_up(const DeviceStore& store, uint64_t slot, uint64_t source, uint32_t error) {
+  if (kind_of(source) == SourceKind::claimed) return lose_line<P>(store, slot, source, error);
+  store.sources[slot] = make_source(SourceKind::lost, error);
+}
+
+// Tickets of one queue for up to `wanted` commands, for lane 0 of a warp; none when nothing comes back in time.
+template <class P>
+BAM_HD TicketRun reserve_in_time(const DeviceStore& store, uint32_t queue, uint32_t wanted) {
+  uint64_t begin = P::now_ns();
+  for (;;) {
+    TicketRun run = try_reserve<P>(store.queues[queue], wanted);
+    if (run.count != 0 || P::now_ns() - begin > store.timeout_ns) return run;
+    P::pause();
+  }
+}
+
+// A warp writes the commands of the lanes that want one, and rings a doorbell for each run.
+template <class P>
+BAM_HD void submit_warp(const DeviceStore& store, Flight& flight, uint32_t queue, uint64_t page_id, uint64_t slot,
+                        bool wants) {
+  for (uint32_t wanting = P::ballot(wants); wanting != 0; wanting = P::ballot(wants)) {
+    TicketRun run{0, 0};
+    if (P::lane() == 0) {
+      run = reserve_in_time<P>(store, queue, count_bits(wanting));
+      // before any of them can complete
+      typename P::template Atomic<uint32_t>(flight.submitted).fetch_add(run.count, P::relaxed);
+    }
+    run = {P::shuffle(run.first, 0), P::shuffle(run.count, 0)};
+    if (run.count == 0) {
+      if (wants) give_up<P>(store, slot, store.sources[slot], kTimedOut);
+      return;
+    }
+    uint32_t rank = count_bits(wanting & ((1u << P::lane()) - 1));
+    if (wants && rank < run.count) {
+      uint64_t ticket = run.first + rank;
+      uint16_t cid = cid_of(store.queues[queue], ticket);
+      store.owners[queue * store.queues[queue].depth + cid] = static_cast<uint32_t>(slot);
+      write_sqe(store.queues[queue], ticket, page_command(store, cid, page_id, slot));
+      wants = false;
+    }
+    P::sync_warp();  // the other lanes' entries are part of the release in publish()
+    // Without a bound: who is waited for runs, and waits for nobody but its own predecessors.
+    if (P::lane() == 0) publish<P>(store.queues[queue], run, ~uint64_t{0});
+    queue = queue + 1 == store.n_queues ? 0 : queue + 1;
+  }
+}
+
+// What a warp counts for its flight.
+struct WarpCounts {
+  uint32_t looked_up = 0, hits = 0, joins = 0, claims = 0, bypasses = 0, constant_rows = 0;
+};
+
+template <class P>
+BAM_HD void add_counts(Flight& flight, const WarpCounts& counts) {
+  auto add = [](uint32_t& counter, uint32_t amount) {
+    if (amount != 0) typename P::template Atomic<uint32_t>(counter).fetch_add(amount, P::relaxed);
+  };
+  add(flight.hits, counts.hits);
+  add(flight.joins, counts.joins);
+  add(flight.claims, counts.claims);
+  add(flight.bypasses, counts.bypasses);
+  add(flight.constant_rows, counts.constant_rows);
+  add(flight.looked_up, counts.looked_up);
+}
+
+// A warp looks up 32 pieces and submits their commands.
+template <class P>
+BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, uint32_t queue,
+                          WarpCounts& counts) {
+  Flight& flight = store.flights[batch.flight];
+  uint32_t number = begin + P::lane();
+  uint64_t slot = uint64_t{batch.flight} * store.slots_per_flight + number;
+  bool exists = number < batch.n_pieces(), possible = flight.stuck == 0;
+  Piece piece{};
+  if (exists) piece = piece_of(batch, store.page_shift, number);
+  bool wanted = piece.length != 0 && piece.in_range && piece.constant == nullptr;
+  uint64_t next_use = kNever;
+  if (batch.next_use != nullptr && wanted) next_use = batch.next_use[batch.first_row + number / batch.pages_per_row];
+  Acquired got{Outcome::bypass, 0};
+  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible);
+  bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
+  if (exists) {
+    uint64_t source = wanted ? make_source(source_kind(got.outcome), got.line_id) : 0;
+    store.sources[slot] = piece.constant != nullptr ? make_source(SourceKind::constant, 0) : source;
+    if (reads) store.results[slot] = kPending;
+    if (piece.length != 0 && !piece.in_range) give_up<P>(store, slot, 0, kOutOfRange);
+    if (wanted && !possible) give_up<P>(store, slot, 0, kTimedOut);
+  }
+  counts.looked_up += count_bits(P::ballot(exists));
+  counts.hits += count_bits(P::ballot(wanted && got.outcome == Outcome::hit));
+  counts.joins += count_bits(P::ballot(wanted && got.outcome == Outcome::joined));
+  counts.claims += count_bits(P::ballot(reads && got.outcome == Outcome::claimed));
+  counts.bypasses += count_bits(P::ballot(reads && got.outcome == Outcome::bypass));
+  counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && number % batch.pages_per_row == 0));
+  submit_warp<P>(store, flight, queue, piece.page_id, slot, reads);
+}
+
+// Kernel of at least two blocks.
+template <class P>
+BAM_HD void submit_rows(const DeviceStore& store, const RowBatch& batch) {
+  Flight& flight = store.flights[batch.flight];
+  uint32_t n_pieces = batch.n_pieces();
+  if (P::block() == 0) {
+    drain_until<P>(store, ~uint64_t{0}, [&] { return load_counter<P>(flight.looked_up) == n_pieces; });
+    return;
+  }
+  uint32_t warps_per_block = P::threads() / kWarp, n_warps = (P::blocks() - 1) * warps_per_block;
+  uint32_t warp = (P::block() - 1) * warps_per_block + P::thread() / kWarp, queue = warp % store.n_queues;
+  WarpCounts counts;
+  for (uint64_t begin = uint64_t{warp} * kWarp; begin < n_pieces; begin += uint64_t{n_warps} * kWarp)
+    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), queue, counts);
+  if (P::lane() == 0) add_counts<P>(flight, counts);
+}
+
+}  // namespace bam

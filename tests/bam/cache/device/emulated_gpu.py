@@ -1,0 +1,124 @@
+"""A GPU for tests: the kernels run on the host, each launch to its end (tests/native/emulated_gpu.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from ctypes import c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from bam.cache.device.gpu import DeviceMemory, DeviceTensor, Gpu, GpuEvent, Grid, PinnedMemory
+from bam.errors import ConfigError
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+@functools.cache
+def kernels() -> ctypes.CDLL:
+    """The kernels, compiled by g++; skips the test where there is none."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ to compile the kernels for the host")
+    folder = tempfile.mkdtemp(prefix="bam-emulated-")
+    library = Path(folder) / "kernels.so"
+    native = REPOSITORY / "tests" / "native"
+    command = [
+        "g++",
+        "-std=c++20",
+        "-O1",
+        "-g",
+        "-U_FORTIFY_SOURCE",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
+    command += ["-I", str(REPOSITORY / "bam/native/include"), "-I", str(native)]
+    subprocess.run(
+        [*command, str(native / "emulated_kernels.cc"), "-o", str(library)], check=True, timeout=300
+    )
+    loaded = ctypes.CDLL(str(library))
+    shutil.rmtree(folder)
+    return loaded
+
+
+class DoneEvent(GpuEvent):
+    def wait(self) -> None: ...
+
+    def done(self) -> bool:
+        return True
+
+    def before(self, stream: int) -> None: ...
+
+
+class EmulatedGpu(Gpu):
+    def __init__(self) -> None:
+        self._kernels = kernels()
+        self.launches: list[str] = []
+        self.grids = {
+            "bam_submit_rows": Grid(3, 64),
+            "bam_drain_flight": Grid(1, 64),
+            "bam_fill_lines": Grid(2, 32),
+            "bam_gather_rows": Grid(2, 64),
+        }
+
+    def memory(self, n_bytes: int) -> DeviceMemory:
+        pinned = self.pinned(n_bytes)
+        return DeviceMemory(pinned.address, n_bytes, pinned)
+
+    def pinned(self, n_bytes: int) -> PinnedMemory:
+        whole = np.zeros(n_bytes + 4096, np.uint8)
+        skipped = -whole.ctypes.data % 4096
+        array = whole[skipped : skipped + n_bytes]
+        return PinnedMemory(whole.ctypes.data + skipped, array, whole)
+
+    def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
+        memory = self.memory(data.nbytes)
+        self.write(memory.address, data)
+        return memory
+
+    def write(self, address: int, data: npt.NDArray[Any]) -> None:
+        ctypes.memmove(address, data.ctypes.data, data.nbytes)
+
+    def read(self, address: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(ctypes.string_at(address, n_bytes), np.uint8)
+
+    def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:
+        self.launches.append(kernel)
+        pointers = [c_void_p(ctypes.addressof(argument)) for argument in arguments]
+        getattr(self._kernels, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
+
+    def mark(self) -> GpuEvent:
+        return DoneEvent()
+
+    def after(self, stream: int | None) -> None: ...
+
+    def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
+        found = np.asarray(values)
+        if found.size and found.dtype.kind not in "iu":
+            raise ConfigError("ids", found.dtype, "integers")
+        flat = np.ascontiguousarray(found.reshape(-1), dtype)
+        return DeviceTensor(flat.ctypes.data, found.shape, flat.dtype, flat)
+
+    def tensor(self, out: object) -> DeviceTensor:
+        assert isinstance(out, np.ndarray)
+        return DeviceTensor(out.ctypes.data, out.shape, out.dtype, out)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
+        memory = self.memory(math.prod(shape) * dtype.itemsize)
+        assert isinstance(memory.owner, PinnedMemory)
+        array = memory.owner.array.view(dtype).reshape(shape)
+        array.view(np.uint8)[...] = 0xEE
+        return DeviceTensor(memory.address, shape, dtype, array)
+
+    def close(self) -> None: ...

@@ -1,0 +1,216 @@
+"""Arrays on a GPU, with the kernels on the host: rows, failures, time-outs, windows."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from device_arrays import Shape, as_numpy, check_random_batches, open_on, pinned_lines
+from emulated_gpu import EmulatedGpu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bam.cache.device.gpu import DeviceTensor
+from bam.cache.device.reads import RowPart, RowRequest
+from bam.errors import ClosedError, ConfigError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
+from bam.native import available
+from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine
+
+pytestmark = pytest.mark.skipif(not available(), reason="the native library was not built")
+
+
+def rows_of(n_rows: int, row_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(n_rows + row_bytes).integers(0, 256, (n_rows, row_bytes), dtype=np.uint8)
+
+
+def faults(*rules: FaultRule) -> Any:
+    return lambda engine: NativeFaultEngine(engine, rules)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    row_bytes=st.sampled_from([1, 4, 24, 128, 512, 1000, 4096, 5000]),
+    page_bytes=st.sampled_from([512, 1024, 4096]),
+    cache_lines=st.sampled_from([1, 2, 7, 33, 200]),
+    window=st.sampled_from([1, 2, 5, 16]),
+    policy=st.sampled_from(["clock", "sieve", "random", "look_ahead", "look_ahead_global"]),
+)
+def test_random_batches_equal_take_with_one_read_in_a_hundred_failing(
+    row_bytes: int, page_bytes: int, cache_lines: int, window: int, policy: str
+) -> None:
+    shape = Shape(120, row_bytes, page_bytes, cache_lines, window, policy)
+    wrap = faults(
+        FaultRule(FaultKind.ERROR, probability=0.01), FaultRule(FaultKind.SHORT_READ, probability=0.01)
+    )
+    check_random_batches(EmulatedGpu(), shape, 4, 40, wrap, seed=row_bytes)
+
+
+def test_what_was_read_is_found_again() -> None:
+    rows = rows_of(64, 512)
+    with open_on(EmulatedGpu(), rows, page_bytes=512, cache_lines=128) as array:
+        ids = np.arange(64)
+        array.gather(ids)
+        first = array.stats()
+        assert (first.misses, first.hits, first.reads) == (64, 0, 64)
+        np.testing.assert_array_equal(
+            array.gather(ids[::-1].reshape(8, 8)), rows[ids[::-1]].reshape(8, 8, 512)
+        )
+        second = array.stats()
+        assert (second.misses, second.hits, second.page_hit_rate) == (64, 64, 0.5)
+        assert array.info().cache_state_bytes <= 24 * array.info().cache_lines
+
+
+def test_a_page_is_read_once_for_rows_that_share_it() -> None:
+    rows = rows_of(64, 64)
+    with open_on(EmulatedGpu(), rows, page_bytes=4096, cache_lines=4, staging="1MiB") as array:
+        np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
+        counted = array.stats()
+        assert (counted.misses, counted.joins, counted.reads) == (1, 63, 1)
+
+
+def test_rows_go_to_the_callers_memory_and_ids_may_be_lists() -> None:
+    rows = rows_of(50, 300)
+    out = np.zeros((3, 300), np.uint8)
+    with open_on(EmulatedGpu(), rows, page_bytes=512, cache_lines=8) as array:
+        assert array.gather([4, -1, 4], out=out) is out
+        np.testing.assert_array_equal(out, rows[[4, -1, 4]])
+        assert as_numpy(array.gather([])).shape == (0, 300)
+        with pytest.raises(ConfigError, match="out"):
+            array.gather([1], out=np.zeros((2, 300), np.uint8))
+        with pytest.raises(ConfigError, match="integers"):
+            array.gather([1.5])
+
+
+def test_constant_rows_are_not_looked_up() -> None:
+    rows = rows_of(100, 600)
+    with open_on(EmulatedGpu(), rows, page_bytes=512, cache_lines=64, constant_rows=30) as array:
+        before = array.stats()
+        ids = np.array([0, 29, 30, 99, 5])
+        np.testing.assert_array_equal(array.gather(ids), rows[ids])
+        after = array.stats()
+        assert after.constant_rows - before.constant_rows == 3
+        assert after.pages - before.pages <= 2 * 3
+
+
+def test_arrays_of_one_row_size_are_gathered_in_one_launch() -> None:
+    """Two arrays lie in one store, one behind the other; the output rows of the second are permuted."""
+    rows = rows_of(90, 100)
+    gpu = EmulatedGpu()
+    with open_on(gpu, rows, page_bytes=512, cache_lines=16) as array:
+        ids = np.array([3, 39, 0, 49, 7])
+        outs = [np.zeros((2, 100), np.uint8), np.zeros((4, 100), np.uint8)]
+        tensors = [DeviceTensor(out.ctypes.data, out.shape, out.dtype, out) for out in outs]
+        places = np.array([3, 0, 2])
+        parts = (
+            RowPart(0, 40, 0, tensors[0]),
+            RowPart(2, 50, 40 * 100, tensors[1], gpu.vector(places, np.int64)),
+        )
+        gpu.launches.clear()
+        array.store.wait(array.store.begin(RowRequest(gpu.vector(ids, np.int64), 100, parts)))
+        assert gpu.launches.count("bam_gather_rows") == 1
+        np.testing.assert_array_equal(outs[0], rows[[3, 39]])
+        np.testing.assert_array_equal(outs[1][places], rows[[40, 89, 47]])
+        assert not outs[1][1].any()
+        wrong = gpu.vector(np.array([3, 39, 0, 50, 7]), np.int64)
+        running = array.store.begin(RowRequest(wrong, 100, parts))
+        with pytest.raises(RowOutOfRange) as caught:
+            array.store.wait(running)
+        assert (caught.value.row_id, caught.value.n_rows, caught.value.position) == (50, 50, 1)
+
+
+def test_an_id_that_is_no_row() -> None:
+    with open_on(EmulatedGpu(), rows_of(10, 512), page_bytes=512, cache_lines=4) as array:
+        for wrong in (10, -11, 2**62):
+            with pytest.raises(RowOutOfRange) as caught:
+                array.gather([1, wrong, 2])
+            assert (caught.value.row_id, caught.value.n_rows, caught.value.position) == (wrong, 10, 1)
+        assert pinned_lines(array) == 0
+
+
+def test_a_failed_read_says_where_and_the_array_stays_usable(tmp_path: Path) -> None:
+    rows = rows_of(64, 512)
+    path = tmp_path / "rows.npy"
+    np.save(path, rows)
+    rule = FaultRule(FaultKind.ERROR, nth=11, errno=errno.EREMOTEIO)
+    with open_on(EmulatedGpu(), path, wrap=faults(rule), page_bytes=512, cache_lines=128) as array:
+        with pytest.raises(StorageError) as caught:
+            array.gather(np.arange(64))
+        error = caught.value
+        assert (error.errno, error.file, error.length) == (errno.EREMOTEIO, str(path), 512)
+        assert error.page_id is not None
+        assert error.offset == 128 + error.page_id * 512
+        assert pinned_lines(array) == 0
+        np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
+        assert array.stats().reads == 65
+
+
+def test_a_file_that_was_cut(tmp_path: Path) -> None:
+    rows = rows_of(64, 512)
+    path = tmp_path / "rows.npy"
+    np.save(path, rows)
+    with open_on(EmulatedGpu(), path, page_bytes=512, cache_lines=128) as array:
+        with path.open("r+b") as file:
+            file.truncate(128 + 40 * 512)
+        np.testing.assert_array_equal(array.gather([3, 39]), rows[[3, 39]])
+        with pytest.raises(TruncatedFileError):
+            array.gather([3, 45])
+
+
+def test_reads_that_never_come_back_time_out_and_the_array_is_usable_when_they_do() -> None:
+    rows = rows_of(64, 512)
+    rule = FaultRule(FaultKind.DELAY, nth=5, delay_us=1_500_000)
+    with open_on(
+        EmulatedGpu(), rows, wrap=faults(rule), page_bytes=512, cache_lines=128, timeout_s=0.2
+    ) as array:
+        begin = time.monotonic()
+        with pytest.raises(WaitTimeout):
+            array.gather(np.arange(32))
+        with pytest.raises(WaitTimeout):
+            array.gather(np.arange(32))
+        assert time.monotonic() - begin < 1.4
+        assert pinned_lines(array) == 0
+        time.sleep(1.6)
+        np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
+
+
+def test_a_controller_that_is_gone_times_out() -> None:
+    with open_on(EmulatedGpu(), rows_of(64, 512), page_bytes=512, cache_lines=8, timeout_s=0.2) as array:
+        array.store.stop_controller()
+        begin = time.monotonic()
+        # more rows than all queues hold: submission has to give up, too
+        with pytest.raises(WaitTimeout):
+            array.gather(np.arange(64))
+        assert time.monotonic() - begin < 10
+        assert pinned_lines(array) == 0
+
+
+def test_rows_larger_than_the_staging_memory() -> None:
+    with (
+        open_on(EmulatedGpu(), rows_of(4, 5000), page_bytes=512, staging="4KiB", flights=1) as array,
+        pytest.raises(ConfigError, match="staging"),
+    ):
+        array.gather([1])
+
+
+def test_a_closed_array_says_so() -> None:
+    array = open_on(EmulatedGpu(), rows_of(4, 512), page_bytes=512, cache_lines=4)
+    array.close()
+    array.close()
+    with pytest.raises(ClosedError):
+        array.gather([1])
+
+
+def test_a_set_whose_lines_are_all_pinned_is_read_around() -> None:
+    rows = rows_of(64, 512)
+    with open_on(EmulatedGpu(), rows, page_bytes=512, cache_lines=2) as array:
+        cache = array.store.cache
+        assert cache is not None
+        array.gather([0, 1])
+        words = array.store.gpu.read(cache.words.address, cache.words.n_bytes).view(np.uint64)
+        array.store.gpu.write(cache.words.address, words + np.uint64(4))
+        np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
+        assert array.stats().bypasses == 62

@@ -1,0 +1,37 @@
+// The kernels of bam/native/cuda on the host, behind a C ABI: the tests' stand-in for a GPU (emulated_gpu.py).
+#include "emulated_gpu.h"
+
+#include "bam/device_gather.h"
+#include "bam/device_submit.h"
+
+namespace {
+
+using P = emulated::EmulatedGpu;
+
+template <class Kernel>
+void run(uint64_t blocks, uint64_t threads, const Kernel& kernel) {
+  emulated::run_grid(static_cast<uint32_t>(blocks), static_cast<uint32_t>(threads),
+                     [](const void* call) { (*static_cast<const Kernel*>(call))(); }, &kernel);
+}
+
+}  // namespace
+
+extern "C" {
+
+void bam_submit_rows(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch) {
+  run(blocks, threads, [&] { bam::submit_rows<P>(*store, *batch); });
+}
+void bam_drain_flight(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const uint64_t* flight) {
+  run(blocks, threads, [&] { bam::drain_flight<P>(*store, static_cast<uint32_t>(*flight)); });
+}
+void bam_fill_lines(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch) {
+  run(blocks, threads, [&] { bam::fill_lines<P>(*store, *batch); });
+}
+void bam_gather_rows(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch,
+                     bam::FlightReport* const* report) {
+  run(blocks, threads, [&] { bam::gather_rows<P>(*store, *batch, *report); });
+}
+void bam_init_queues(uint64_t, uint64_t, const bam::DeviceStore* store) {
+  for (uint32_t queue = 0; queue < store->n_queues; queue++) bam::init_queue_pair(store->queues[queue]);
+}
+}
