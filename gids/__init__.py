@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gids.sampling.block import Block as Block
     from gids.sampling.block import SampledBatch as SampledBatch
     from gids.sampling.neighbor import NeighborSampler as NeighborSampler
+    from gids.table.table import open_table as open_table
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ _HOME = {
     "SampledBatch": "gids.sampling.block",
     "Schema": "gids.graph.schema",
     "open_dataset": "gids.graph.open_dataset",
+    "open_table": "gids.table.table",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -91,6 +91,42 @@ class ChecksumError(DatasetError):
         )
 
 
+class TableError(DatasetError):
+    """A table's file or column is not what is needed.
+
+    Attributes
+    ----------
+    column : str or None
+    batch : int or None
+        Number of the record batch or row group in its file.
+    """
+
+    def __init__(
+        self, file: str, expected: str, found: str, column: str | None = None, batch: int | None = None
+    ) -> None:
+        self.column, self.batch = column, batch
+        where = "" if column is None else f": column {column!r}"
+        where += "" if batch is None else f", record batch {batch}"
+        super().__init__(file + where, expected, found)
+        self.file = file
+
+
+class UnknownColumn(GidsError, KeyError):
+    """The table has no column of this name.
+
+    Attributes
+    ----------
+    column : str
+    known : tuple of str
+    """
+
+    def __init__(self, column: str, known: Iterable[str]) -> None:
+        self.column, self.known = column, tuple(known)
+        super().__init__(f"no column {column!r}; {did_you_mean(str(column), self.known)}")
+
+    __str__ = Exception.__str__
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that suggests the nearest of the known names, else lists them.
 

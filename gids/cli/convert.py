@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gids.cli.bars import byte_bar
+from gids.cli.bars import byte_bar, count_bar
 from gids.cli.text import size_text
 from gids.graph.convert import DEFAULT_MEMORY, convert_igbh
 from gids.graph.convert_options import ConvertOptions, Reorder
@@ -14,17 +14,22 @@ from gids.graph.feature_types import FeatureDtype
 from gids.graph.manifest import read_manifest
 from gids.graph.relations import GraphOptions
 from gids.graph.store import store_bytes
+from gids.table.write import BATCH_ROWS, convert_table
 
 NAME = "convert"
-HELP = "make a store of a data set: CSC graph, page-aligned features, checksums"
+HELP = "make a store of a data set: CSC graph, page-aligned features, checksums; or an Arrow file of a table"
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("kind", choices=["igbh"], help="layout of the data set")
-    parser.add_argument("src", metavar="SRC", help="folder that holds 'processed'")
-    parser.add_argument("dst", metavar="DST", help="folder to make")
+    parser.add_argument(
+        "kind", choices=["igbh", "table"], help="an IGBH folder, or a table of Parquet, Arrow or CSV files"
+    )
+    parser.add_argument(
+        "src", metavar="SRC", help="folder that holds 'processed'; or a table's file or folder"
+    )
+    parser.add_argument("dst", metavar="DST", help="folder to make; of a table the Arrow file")
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="of stored features (default float32)"
     )
@@ -50,10 +55,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overwrite", action="store_true", help="replace another store at DST, once complete"
     )
     parser.add_argument("--workers", type=int, help="threads (default: two per CPU)")
+    parser.add_argument("--columns", type=_names, help="of a table: which, with commas (default all)")
+    parser.add_argument(
+        "--stats", type=_names, default=[], help="of a table: columns that get min/max statistics per batch"
+    )
+    parser.add_argument(
+        "--batch-rows", type=int, default=BATCH_ROWS, help=f"rows of a record batch (default {BATCH_ROWS})"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry the command out; the exit status."""
+    return _run_table(arguments) if arguments.kind == "table" else _run_igbh(arguments)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _run_table(arguments: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    rows = convert_table(
+        arguments.src,
+        arguments.dst,
+        columns=arguments.columns,
+        stats=arguments.stats,
+        batch_rows=arguments.batch_rows,
+        progress=count_bar,
+    )
+    print(f"{arguments.dst}: {rows:,} rows, {time.monotonic() - begin:.1f} s")
+    return 0
+
+
+def _run_igbh(arguments: argparse.Namespace) -> int:
     options = ConvertOptions(
         dtype=FeatureDtype(arguments.dtype),
         reorder=Reorder(arguments.reorder),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bam.errors import BamError
-from gids.cli import bench, calibrate, convert, info, prepare, report, synth, train, verify
+from gids.cli import bench, calibrate, convert, info, prepare, report, select, synth, train, verify
 
 
 class Command(Protocol):
@@ -26,7 +26,9 @@ class Command(Protocol):
         """Carry the command out; the exit status."""
 
 
-COMMANDS: tuple[Command, ...] = (synth, convert, info, verify, calibrate, prepare, train, bench, report)
+COMMANDS: tuple[Command, ...] = (
+    *(synth, convert, info, verify, select, calibrate, prepare, train, bench, report),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
