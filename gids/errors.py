@@ -111,6 +111,21 @@ class TableError(DatasetError):
         self.file = file
 
 
+class DatabaseError(GidsError, RuntimeError):
+    """A database cannot be reached or will not do what is asked.
+
+    Attributes
+    ----------
+    database : str
+        Its address, without a password.
+    reason : str
+    """
+
+    def __init__(self, database: str, reason: str) -> None:
+        self.database, self.reason = database, reason
+        super().__init__(f"{database}: {reason}")
+
+
 class UnknownColumn(GidsError, KeyError):
     """The table has no column of this name.
 

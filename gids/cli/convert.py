@@ -55,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overwrite", action="store_true", help="replace another store at DST, once complete"
     )
     parser.add_argument("--workers", type=int, help="threads (default: two per CPU)")
-    parser.add_argument("--columns", type=_names, help="of a table: which, with commas (default all)")
+    parser.add_argument("--columns", type=names, help="of a table: which, with commas (default all)")
     parser.add_argument(
-        "--stats", type=_names, default=[], help="of a table: columns that get min/max statistics per batch"
+        "--stats", type=names, default=[], help="of a table: columns that get min/max statistics per batch"
     )
     parser.add_argument(
         "--batch-rows", type=int, default=BATCH_ROWS, help=f"rows of a record batch (default {BATCH_ROWS})"
@@ -69,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     return _run_table(arguments) if arguments.kind == "table" else _run_igbh(arguments)
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Names with commas between them."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

@@ -185,7 +185,8 @@ class ArrowTable(Table):
         ------
         UnknownColumn, TableError, bam.errors.StorageError
         """
-        return bam.open_array(self.source(name), **settings)
+        array: bam.VirtualArray = bam.open_array(self.source(name), **settings)
+        return array
 
     def source(self, name: str) -> bam.Source:
         """A column as a source of :func:`bam.open_array`, checked now."""

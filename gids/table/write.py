@@ -11,7 +11,7 @@ import numpy as np
 
 from bam.errors import ConfigError
 from gids.errors import TableError, UnknownColumn
-from gids.graph.progress import Progress, no_progress
+from gids.graph.progress import Bar, Progress, no_progress
 from gids.table.arrow_file import column_type
 from gids.table.pyarrow_import import import_pyarrow
 from gids.table.statistics import MAX_KEY, MIN_KEY, Bounds, bounds_of, metadata_of
@@ -128,34 +128,37 @@ def convert_table(
         scanner = dataset.scanner(columns=None if columns is None else list(columns), batch_size=batch_rows)
         schema = scanner.projected_schema
         bar = progress(Path(path).name, dataset.count_rows(), 0)
-        return write_arrow(path, schema, _even(pa, schema, scanner, batch_rows, bar), stats=stats)
+        batches = even_batches(schema, scanner.to_batches(), batch_rows, bar)
+        return write_arrow(path, schema, batches, stats=stats)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, TableError):
             raise
         raise TableError(os.fspath(source), f"{suffix} files", str(error)[:300]) from error
 
 
-def _even(pa: Any, schema: Any, scanner: Any, batch_rows: int, bar: Any) -> Iterator[Any]:
-    """Batches of `batch_rows` rows each, but for the last."""
+def even_batches(
+    schema: Any, batches: Iterable[Any], batch_rows: int, bar: Bar | None = None
+) -> Iterator[Any]:
+    """Batches of `batch_rows` rows each, but for the last; `bar` counts rows."""
     held: list[Any] = []
     n_held = 0
-    for batch in scanner.to_batches():
+    for batch in batches:
         while batch.num_rows:
             part = batch.slice(0, batch_rows - n_held)
             batch = batch.slice(part.num_rows)
             held.append(part)
             n_held += part.num_rows
-            bar.update(part.num_rows)
+            if bar is not None:
+                bar.update(part.num_rows)
             if n_held == batch_rows:
-                yield _joined(pa, schema, held)
+                yield _joined(schema, held)
                 held, n_held = [], 0
     if held:
-        yield _joined(pa, schema, held)
-    bar.close()
+        yield _joined(schema, held)
 
 
-def _joined(pa: Any, schema: Any, parts: list[Any]) -> Any:
-    table = pa.Table.from_batches(parts, schema).combine_chunks()
+def _joined(schema: Any, parts: list[Any]) -> Any:
+    table = import_pyarrow().Table.from_batches(parts, schema).combine_chunks()
     return table.to_batches()[0]
 
 
