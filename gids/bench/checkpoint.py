@@ -7,6 +7,7 @@ when the run goes on.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import torch
 
 from gids.errors import UnfinishedWorkError
+from gids.graph.chunked import disk_full_named
 from gids.graph.journal import flush_folder
 
 VERSION = 1
@@ -118,11 +120,19 @@ class RunFolder:
         return state
 
     def save(self, state: RunState, new_losses: Sequence[float]) -> None:
-        """Write a checkpoint; `new_losses` are those since the last one, which `state` counts already."""
-        with open(self.path / LOSSES_NAME, "ab") as file:
-            file.write(np.array(new_losses, np.float64).tobytes())
-            file.flush()
-            os.fsync(file.fileno())
+        """Write a checkpoint; `new_losses` are those since the last one, which `state` counts already.
+
+        Raises
+        ------
+        DiskFullError
+            The checkpoint before is whole, and a run goes on from it.
+        """
+        file = self.path / LOSSES_NAME
+        values = np.array(new_losses, np.float64).tobytes()
+        with disk_full_named(file, len(values)), open(file, "ab") as stream:
+            stream.write(values)
+            stream.flush()
+            os.fsync(stream.fileno())
         self._replace(CHECKPOINT_NAME, {"version": VERSION, **vars(state)})
 
     def save_model(self, weights: Mapping[str, Any]) -> None:
@@ -130,9 +140,12 @@ class RunFolder:
         self._replace(MODEL_NAME, weights)
 
     def _replace(self, name: str, content: Mapping[str, Any]) -> None:
+        # Not straight into the file: torch would tell of a full disk without saying so.
+        written = io.BytesIO()
+        torch.save(content, written)
         partial = self.path / (name + ".partial")
-        with open(partial, "wb") as file:
-            torch.save(content, file)
+        with disk_full_named(partial, written.getbuffer().nbytes), open(partial, "wb") as file:
+            file.write(written.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self.path / name)

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from gids.errors import UnfinishedWorkError
 from gids.models.batches import DatasetBatches
 from gids.models.spec import DataSpec
 from gids.models.train import train
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 # How often the run is killed; many more kills take longer and find no more.
 KILLS = int(os.environ.get("GIDS_TEST_KILLS", "6"))
@@ -108,6 +112,33 @@ def test_losses_beyond_the_checkpoint_are_cut_off(tmp_path: Path) -> None:
         file.write(b"half a loss")
     assert folder.load("x").resumed == 1
     assert folder.losses().tolist() == [1.0, 2.0]
+
+
+def test_a_disk_that_fills_up_ends_in_a_clear_error_and_the_run_goes_on(
+    uninterrupted: tuple[Path, dict[str, Any]], config: RunConfig, root: Path, tmp_path: Path
+) -> None:
+    short = replace(config, training=replace(config.training, epochs=1))
+    run_training(short, root, tmp_path)
+    checkpoint = (tmp_path / CHECKPOINT_NAME).read_bytes()
+    code = f"""
+import resource, sys
+from pathlib import Path
+from gids.bench.checkpoint import RunFolder
+from gids.errors import DiskFullError
+folder = RunFolder({str(tmp_path)!r})
+state = folder.load({torch.load(tmp_path / CHECKPOINT_NAME, weights_only=True)["settings"]!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, ({len(checkpoint) // 2}, resource.RLIM_INFINITY))
+try:
+    state.n_losses += 1
+    folder.save(state, [1.0])
+except DiskFullError as error:
+    sys.exit(7 if "run the same command again" in str(error) else 8)
+"""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 7
+    assert (tmp_path / CHECKPOINT_NAME).read_bytes() == checkpoint
+    run_training(config, root, tmp_path)
+    assert _losses(tmp_path) == _losses(uninterrupted[0])
 
 
 def _train_in_child(config: RunConfig, root: Path, out: Path, started: Any) -> None:
