@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import bam
+from bam.config import EngineKind, PolicyKind
+from bam.errors import ConfigError
 from bam.storage.engine import Engine
+from gids.errors import did_you_mean
 from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
 from gids.fetch.device_model import SsdFacts
 from gids.fetch.fetcher import FeatureStore
@@ -49,6 +52,17 @@ class FeatureSettings:
     contiguous: bool = True
     ssd: SsdFacts | None = None
     wrap: Callable[[Engine], Engine] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError where a value cannot be, even if nothing will be opened with it."""
+        if self.cache != "auto":
+            parse_share(self.cache, 0, "cache")
+        parse_share(self.cpu_buffer, 0, "cpu_buffer")
+        for name, kinds in (("engine", EngineKind), ("policy", PolicyKind)):
+            value, names = getattr(self, name), [kind.value for kind in kinds]
+            if value not in names:
+                expected = f"one of {', '.join(map(repr, names))}; {did_you_mean(str(value), names)}"
+                raise ConfigError(name, value, expected)
 
 
 def open_features(dataset: Dataset | None, settings: FeatureSettings) -> FeatureStore:

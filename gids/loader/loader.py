@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.seeds import SeedBatches
 
 Rows = FeatureTable | bam.VirtualArray | torch.Tensor | npt.NDArray[Any]
+
+Kind = TypeVar("Kind")
 
 STATE_VERSION = 1
 
@@ -123,8 +125,9 @@ class DataLoader:
         queue_depth: int = 256,
     ) -> None:
         self._dataset = graph if isinstance(graph, Dataset) else None
-        self.graph = graph.graph if isinstance(graph, Dataset) else graph
-        self.sampler = sampler
+        self.graph = _required("graph", graph.graph if isinstance(graph, Dataset) else graph, Graph)
+        self.sampler = _required("sampler", sampler, NeighborSampler)
+        sampler.check(self.graph)
         self.window, self.prefetch = _at_least("window", window, 0), _at_least("prefetch", prefetch, 1)
         self.device = _usable_device(device)
         self._seeds = SeedBatches(
@@ -155,6 +158,7 @@ class DataLoader:
         self.features = self._open_features(features, settings)
         self._pool = OutputPool()
         self._epoch, self._first_batch = 0, 0
+        self._delivered = 0  # of that epoch, by the iterator that was asked last
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._closed = False
         self._metrics = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {})
@@ -207,20 +211,23 @@ class DataLoader:
         if self._closed:
             raise ClosedError("loader")
         iterator = LoaderIterator(self, self._epoch, self._first_batch)
-        self._first_batch = 0
+        self._first_batch, self._delivered = 0, self._first_batch
         self._iterators.add(iterator)
         return iterator
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, from its start."""
-        self._epoch, self._first_batch = _at_least("epoch", epoch, 0), 0
+        self._epoch, self._first_batch, self._delivered = _at_least("epoch", epoch, 0), 0, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: mini-batches handed out count, those under way do not. Plain JSON types."""
+        """Where the loader is: mini-batches handed out count, those under way do not. Plain JSON types.
+
+        It may be taken in the loop or after it was left by `break`.
+        """
         return {
             "version": STATE_VERSION,
             "epoch": self._epoch,
-            "batch": self._first_batch or self._delivered(),
+            "batch": self._first_batch or self._delivered,
             "seeds": self._seeds.settings(),
             "sampler": self._sampler_settings(),
         }
@@ -235,6 +242,9 @@ class DataLoader:
         """
         if state.get("version") != STATE_VERSION:
             raise ConfigError("state['version']", state.get("version"), str(STATE_VERSION))
+        for key in ("epoch", "batch", "seeds", "sampler"):
+            if key not in state:
+                raise ConfigError("state", list(state), f"what state_dict() gave; {key!r} is missing")
         for part, mine in (("seeds", self._seeds.settings()), ("sampler", self._sampler_settings())):
             for key, value in mine.items():
                 if state[part].get(key) != value:
@@ -243,7 +253,7 @@ class DataLoader:
         if not 0 <= batch <= len(self):
             raise ConfigError("state['batch']", batch, f"at most {len(self)}")
         self._epoch = int(state["epoch"]) + (1 if len(self) and batch == len(self) else 0)
-        self._first_batch = 0 if batch == len(self) else batch
+        self._first_batch, self._delivered = 0 if batch == len(self) else batch, 0
         for iterator in list(self._iterators):
             iterator.close()
 
@@ -311,10 +321,6 @@ class DataLoader:
         made = MiniBatch(batch, prepared.fetched.tensors, labels, prepared.fetched.counts, scales)
         return made if self.device.type == "cpu" else made.to(self.device)
 
-    def _delivered(self) -> int:
-        current = [each for each in self._iterators if each.epoch == self._epoch and not each.finished]
-        return max((each.next_batch for each in current), default=0)
-
     def _sampler_settings(self) -> dict[str, Any]:
         sampler = self.sampler
         text = repr((sampler.layers, sampler.replace, sampler.resample))
@@ -345,18 +351,26 @@ class LoaderIterator(Iterator[MiniBatch]):
             self._finish()
             raise
         self.next_batch += 1
+        if self._loader._epoch == self.epoch:
+            self._loader._delivered = self.next_batch
         return self._loader._hand_out(prepared, time.perf_counter() - begin)
 
     def _finish(self) -> None:
         if not self.finished:
             self.finished = True
             if self._loader._epoch == self.epoch:
-                self._loader._epoch = self.epoch + 1
+                self._loader._epoch, self._loader._delivered = self.epoch + 1, 0
         self.close()
 
     def close(self) -> None:
         """Stop sampling and reading; calling it again does nothing."""
         self._finalizer()
+
+
+def _required(name: str, value: Any, kind: type[Kind]) -> Kind:
+    if not isinstance(value, kind):
+        raise ConfigError(name, type(value).__name__, f"a {kind.__name__}")
+    return value
 
 
 def _at_least(name: str, value: int, low: int) -> int:

@@ -116,9 +116,7 @@ class NeighborSampler:
             The graph's arrays are damaged where the sampler looked.
         """
         epoch, batch = _checked("epoch", epoch, 2**32), _checked("batch", batch, 2**32)
-        known = self._known_graphs.get(graph)
-        if known is None:
-            known = self._known_graphs[graph] = GraphArguments.of(graph, self.layers)
+        known = self._known(graph)
         arguments = (
             *(known.table, known.num_nodes, known.fanouts),
             *(self.replace, self.resample, self.return_edge_ids),
@@ -134,6 +132,21 @@ class NeighborSampler:
         flat = FlatBatch(nodes, bases, node_counts, indptr, offsets, sources, ids)
         self._expected_nodes = int(flat.node_counts[-1].sum())
         return assemble(graph.schema, flat, epoch, batch, self.resample)
+
+    def check(self, graph: Graph) -> None:
+        """Whether the fanouts fit a graph.
+
+        Raises
+        ------
+        UnknownEdgeType, ConfigError
+        """
+        self._known(graph)
+
+    def _known(self, graph: Graph) -> GraphArguments:
+        known = self._known_graphs.get(graph)
+        if known is None:
+            known = self._known_graphs[graph] = GraphArguments.of(graph, self.layers)
+        return known
 
 
 def _checked(setting: str, value: int, limit: int, smallest: int = 0) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bam.errors import ConfigError
-from gids.errors import NodeOutOfRange, UnknownNodeType
+from gids.errors import DuplicateSeed, NodeOutOfRange, UnknownNodeType
 from gids.graph.csc import Int64Array
 from gids.graph.schema import Schema
 
@@ -54,6 +54,8 @@ class SeedBatches:
     Raises
     ------
     ConfigError, UnknownNodeType, NodeOutOfRange
+    DuplicateSeed
+        A node is there twice: each comes once an epoch.
     """
 
     def __init__(
@@ -153,7 +155,20 @@ def _checked_ids(name: str, ids: npt.NDArray[Any], num_nodes: int) -> Int64Array
     if wrong.any():
         position = int(np.argmax(wrong))
         raise NodeOutOfRange(name, int(ids[position]), num_nodes, position)
-    return np.array(ids, np.int64)
+    checked = np.array(ids, np.int64)
+    if not (checked[1:] > checked[:-1]).all():
+        _refuse_duplicates(name, checked, num_nodes)
+    return checked
+
+
+def _refuse_duplicates(name: str, ids: Int64Array, num_nodes: int) -> None:
+    seen = np.zeros(num_nodes, np.bool_)
+    seen[ids] = True
+    if np.count_nonzero(seen) == len(ids):
+        return
+    _, first = np.unique(ids, return_index=True)
+    position = int(np.setdiff1d(np.arange(len(ids)), first)[0])
+    raise DuplicateSeed(name, int(ids[position]), position)
 
 
 def _digest(seeds: Mapping[str, Int64Array]) -> str:

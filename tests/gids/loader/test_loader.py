@@ -18,7 +18,14 @@ import pytest
 import torch
 
 import bam
-from gids.errors import GidsError, NodeOutOfRange, UnknownNodeType
+from gids.errors import (
+    DuplicateSeed,
+    GidsError,
+    LoaderStopped,
+    NodeOutOfRange,
+    UnknownEdgeType,
+    UnknownNodeType,
+)
 from gids.fetch.fetcher import FeatureStore
 from gids.fetch.table import as_table
 from gids.graph.graph import Graph
@@ -162,12 +169,73 @@ def test_resume_loses_nothing_and_repeats_nothing(
         assert digest(second) == expected[1]
 
 
+def test_the_state_after_a_break_is_where_the_loop_was_left(
+    graph: Graph, rows: dict[str, np.ndarray], expected: list[list[str]]
+) -> None:
+    with loader(graph, features=rows) as first:
+        got = []
+        for batch in first:
+            got += digest([batch])
+            if len(got) == 4:
+                break
+        gc.collect()
+        state = first.state_dict()
+        assert (state["epoch"], state["batch"]) == (0, 4)
+        assert digest(first) == expected[0]  # iterating again begins anew, as with any loader
+        assert (first.state_dict()["epoch"], first.state_dict()["batch"]) == (1, 0)
+    with loader(graph, features=rows) as second:
+        second.load_state_dict(state)
+        assert second.state_dict() == state
+        iterator = iter(second)
+        assert second.state_dict() == state
+        got += digest(next(iterator) for _ in range(2))
+        assert second.state_dict()["batch"] == 6
+        assert got + digest(iterator) == expected[0]
+
+
+def test_ctrl_c_in_the_loop_leaves_a_loader_that_works(
+    graph: Graph, folder: Path, expected: list[list[str]]
+) -> None:
+    with loader(graph, features=stored(folder), window=4) as ours:
+
+        def interrupted() -> None:
+            for batch in ours:
+                if batch.index == 2:
+                    raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert [digest(ours) for _ in range(2)] == expected[:2]
+
+
+def test_two_iterations_of_one_loader_at_once(graph: Graph, folder: Path, expected: list[list[str]]) -> None:
+    with loader(graph, features=stored(folder), window=3) as ours:
+        pairs = list(zip(ours, ours, strict=True))
+    assert digest(pair[0] for pair in pairs) == digest(pair[1] for pair in pairs) == expected[0]
+
+
+def test_closing_ends_an_iteration(graph: Graph, rows: dict[str, np.ndarray]) -> None:
+    ours = loader(graph, features=rows)
+    iterator = iter(ours)
+    next(iterator)
+    ours.close()
+    with pytest.raises(LoaderStopped):
+        next(iterator)
+
+
+def test_drop_last_of_fewer_seeds_than_a_batch(graph: Graph, rows: dict[str, np.ndarray]) -> None:
+    with loader(graph, features=rows, indices={"paper": [3, 1]}, drop_last=True) as ours:
+        assert (len(ours), list(ours)) == (0, [])
+
+
 def test_a_state_of_other_settings_is_refused(graph: Graph, rows: dict[str, np.ndarray]) -> None:
     with loader(graph, features=rows) as one, loader(graph, features=rows, batch_size=31) as other:
         with pytest.raises(bam.ConfigError, match="batch_size"):
             other.load_state_dict(one.state_dict())
         with pytest.raises(bam.ConfigError, match="version"):
             one.load_state_dict({**one.state_dict(), "version": 99})
+        with pytest.raises(bam.ConfigError, match="'seeds' is missing"):
+            one.load_state_dict({"version": 1, "epoch": 0, "batch": 0})
 
 
 def test_set_epoch(graph: Graph, rows: dict[str, np.ndarray], expected: list[list[str]]) -> None:
@@ -242,6 +310,19 @@ def test_only_what_fits_is_accepted(graph: Graph, rows: dict[str, np.ndarray]) -
         loader(graph, indices={"paper": [400]})
     with pytest.raises(UnknownNodeType):
         loader(graph, indices={"nobody": [4]})
+    with pytest.raises(DuplicateSeed, match=r"seed 7 .*again at position 2"):
+        loader(graph, indices={"paper": [7, 8, 7, 7]}, batch_size=1)
+    with pytest.raises(bam.ConfigError, match="graph"):
+        DataLoader(rows, {"paper": [1]}, NeighborSampler([1]))
+    with pytest.raises(bam.ConfigError, match="NeighborSampler"):
+        DataLoader(graph, {"paper": [1]}, [10, 5])
+    with pytest.raises(bam.ConfigError, match="left out"):
+        DataLoader(graph, {"paper": [1]}, NeighborSampler([{"writes": 1}]))
+    with pytest.raises(UnknownEdgeType, match="writes"):
+        DataLoader(graph, {"paper": [1]}, NeighborSampler([{"wrotes": 1}]))
+    for setting, value in (("cache", "8GBB"), ("cpu_buffer", "x"), ("engine", "urin"), ("policy", "lru")):
+        with pytest.raises(bam.ConfigError, match=setting):
+            loader(graph, features=rows, **{setting: value})
     with pytest.raises(bam.ConfigError, match="window"):
         loader(graph, window=-1)
     with pytest.raises(bam.ConfigError, match="device"):
