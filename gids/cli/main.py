@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bam.errors import BamError
-from gids.cli import bench, calibrate, convert, import_, info, prepare, report, select, synth, train, verify
+from gids.cli import (
+    bench,
+    calibrate,
+    convert,
+    hotness,
+    import_,
+    info,
+    prepare,
+    report,
+    select,
+    synth,
+    train,
+    verify,
+)
 
 
 class Command(Protocol):
@@ -27,7 +40,7 @@ class Command(Protocol):
 
 
 COMMANDS: tuple[Command, ...] = (
-    *(synth, convert, import_, info, verify, select, calibrate, prepare, train, bench, report),
+    *(synth, convert, import_, info, verify, select, calibrate, hotness, prepare, train, bench, report),
 )
 
 

@@ -121,7 +121,8 @@ class LoaderConfig:
         (self.ssd or USUAL_SSD).reads_needed(self.peak_share)
         if self.cache != "auto":
             parse_share(self.cache, 0, "cache")
-        parse_share(self.cpu_buffer, 0, "cpu_buffer")
+        if self.cpu_buffer != "auto":
+            parse_share(self.cpu_buffer, 0, "cpu_buffer")
         _require("window", self.window, 0)
         for name in ("prefetch", "queue_depth", "sampler_threads"):
             _require(name, getattr(self, name), 1)

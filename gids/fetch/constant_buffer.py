@@ -1,12 +1,14 @@
 """The constant CPU buffer: hot rows, read once in bulk and kept in memory for the run.
 
+It is filled in rising order, and a row counts as constant from the moment it is there.
+
 Source: the constant CPU buffer of GIDS (Park et al., VLDB 2024, section 3.4).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,21 +51,45 @@ class ConstantBuffer:
     Parameters
     ----------
     table : FeatureTable
-        Read once, now.
     rows : int64 array
         Row numbers to hold; ``range(n)`` needs no index.
+    load : bool
+        Read them now, through the table; else :meth:`fill` does.
+
+    Attributes
+    ----------
+    n_rows, row_bytes : int
+    n_loaded : int
+        Rows that are there; those before this place.
     """
 
-    def __init__(self, table: FeatureTable, rows: RowIds) -> None:
-        self._table = table
+    def __init__(self, table: FeatureTable, rows: RowIds, *, load: bool = True) -> None:
+        self.row_bytes = table.row_bytes
         prefix = len(rows) == 0 or (int(rows.min()) == 0 and int(rows.max()) == len(rows) - 1)
         self._set = None if prefix else RowSet(rows, table.n_rows)
-        ascending = np.arange(len(rows), dtype=np.int64) if self._set is None else self._set.members()
-        self.n_rows = len(ascending)
+        self.n_rows = len(rows) if self._set is None else self._set.n_members
+        self.n_loaded = 0
         self._bytes: Bytes = np.empty((self.n_rows, table.row_bytes), np.uint8)
-        step = max(1, _LOAD_BYTES // max(1, table.row_bytes))
+        if load:
+            for _ in self.fill(lambda rows, out: table.read(rows, out, None, None)):
+                pass
+
+    def fill(self, read: Callable[[RowIds, Bytes], None]) -> Iterator[int]:
+        """Fill it with `read(rows, out)`, in rising order. Used by one thread; others may call
+        :meth:`divide`.
+
+        Yields
+        ------
+        int
+            Rows that were added.
+        """
+        ascending = np.arange(self.n_rows, dtype=np.int64) if self._set is None else self._set.members()
+        step = max(1, _LOAD_BYTES // max(1, self.row_bytes))
         for first in range(0, self.n_rows, step):
-            table.read(ascending[first : first + step], self._bytes[first : first + step], None, None)
+            part = self._bytes[first : first + step]
+            read(ascending[first : first + step], part)
+            self.n_loaded = first + len(part)  # after the rows, so that nobody is given what is not there
+            yield len(part)
 
     @property
     def nbytes(self) -> int:
@@ -71,9 +97,9 @@ class ConstantBuffer:
         return self._bytes.nbytes + (0 if self._set is None else self._set.nbytes)
 
     def divide(self, rows: RowIds) -> Division:
-        """Tell constant rows from others."""
+        """Tell constant rows, as far as they are loaded, from others."""
         places = rows if self._set is None else self._set.places(rows)
-        constant = (places >= 0) & (places < self.n_rows)
+        constant = (places >= 0) & (places < self.n_loaded)
         positions, others = np.flatnonzero(constant), np.flatnonzero(~constant)
         return Division(places[positions], positions, rows[others], others)
 

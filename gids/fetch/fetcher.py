@@ -17,8 +17,11 @@ import torch
 from bam.errors import StorageError
 from gids.errors import UnknownNodeType
 from gids.fetch.accumulator import Accumulator, GroupMember, GroupSize
+from gids.fetch.buffer_load import BufferLoad
 from gids.fetch.constant_buffer import ConstantBuffer, Division
 from gids.fetch.counts import FetchCounts
+from gids.fetch.expected_requests import ExpectedRequests
+from gids.fetch.forecast import Forecast
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.shared_counts import divided
 from gids.fetch.storage_model import StorageModel
@@ -57,6 +60,10 @@ class FeatureStore:
         What is known of the files' storage, and how they are read.
     keeps_all : bool
         The cache has room for every page, so nothing is ever given up and looking ahead would be for nothing.
+    requests : ExpectedRequests, optional
+        How often an epoch asks for each row.
+    load : BufferLoad, optional
+        That fills the buffers; stopped with this object.
 
     Attributes
     ----------
@@ -71,11 +78,15 @@ class FeatureStore:
         buffers: Mapping[str, ConstantBuffer] | None = None,
         storage: StorageModel | None = None,
         keeps_all: bool = False,
+        requests: ExpectedRequests | None = None,
+        load: BufferLoad | None = None,
     ) -> None:
         self.tables = dict(tables)
         self.buffers = dict(buffers or {})
+        self._load = load
         self.storage = storage or StorageModel()
         self.keeps_all, self.settled = keeps_all, False
+        self.requests = requests
         self._lock = threading.Lock()
         self._clock = 0
 
@@ -89,6 +100,17 @@ class FeatureStore:
         if name not in self.tables:
             raise UnknownNodeType(name, self.tables)
         return self.tables[name]
+
+    def wait_until_loaded(self) -> None:
+        """Wait until the constant buffers are full.
+
+        Raises
+        ------
+        BamError
+            Some of their rows cannot be read.
+        """
+        if self._load is not None:
+            self._load.wait()
 
     def next_number(self) -> int:
         """A number for the next mini-batch that is read through this store: higher than all before."""
@@ -104,11 +126,19 @@ class FeatureStore:
         """Which path really runs, by node type."""
         described = {name: table.describe() for name, table in self.tables.items()}
         for name, buffer in self.buffers.items():
-            described[name] |= {"constant_rows": buffer.n_rows, "constant_bytes": buffer.nbytes}
+            described[name] |= {
+                "constant_rows": buffer.n_rows,
+                "constant_rows_loaded": buffer.n_loaded,
+                "constant_bytes": buffer.nbytes,
+            }
+            if self._load is not None and self._load.error is not None:
+                described[name]["constant_error"] = str(self._load.error)
         return described
 
     def close(self) -> None:
         """Close all tables; calling it again does nothing."""
+        if self._load is not None:
+            self._load.stop()
         for table in self.tables.values():
             table.close()
 
@@ -149,6 +179,8 @@ class Fetcher:
         Memory for the tensors.
     accumulator : Accumulator, optional
         Decides how many are read together; by default each is read alone.
+    forecast : Forecast, optional
+        When rows are needed that the window does not reach; by default as the tables estimate.
 
     Attributes
     ----------
@@ -156,8 +188,15 @@ class Fetcher:
         Mini-batches that were read together last; 0 before the first.
     """
 
-    def __init__(self, store: FeatureStore, pool: OutputPool, accumulator: Accumulator | None = None) -> None:
+    def __init__(
+        self,
+        store: FeatureStore,
+        pool: OutputPool,
+        accumulator: Accumulator | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
         self._store, self._pool = store, pool
+        self._forecast = forecast or Forecast(store.tables, None, 1)
         self._accumulator = accumulator
         self._window = Window()
         self._announced: deque[_Announced] = deque()
@@ -195,6 +234,7 @@ class Fetcher:
         )
         self._announced.append(_Announced(batch, entry, rows, divisions, member))
         if not self._store.keeps_all:
+            self._forecast.announce(stored)
             for name, ids in stored.items():
                 tables[name].foresee(ids, number)
 
@@ -260,8 +300,7 @@ class Fetcher:
     def _next_uses(self, entry: WindowEntry) -> dict[str, Uses]:
         if self._store.keeps_all:
             return {name: np.full(len(rows), HORIZON, np.uint64) for name, rows in entry.rows.items()}
-        tables = self._store.tables
-        beyond = {name: tables[name].estimates(rows) for name, rows in entry.rows.items()}
+        beyond = {name: self._forecast.estimates(name, rows) for name, rows in entry.rows.items()}
         return self._window.next_uses(entry, beyond)
 
     def _read_table(

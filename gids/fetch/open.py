@@ -11,14 +11,17 @@ from bam.config import EngineKind, PolicyKind
 from bam.errors import ConfigError
 from bam.storage.engine import Engine
 from gids.errors import did_you_mean
+from gids.fetch.buffer_load import BULK_MERGE_BYTES, BufferLoad, BufferSource
 from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
 from gids.fetch.device_model import SsdFacts
+from gids.fetch.expected_requests import ExpectedRequests, load_expected
 from gids.fetch.fetcher import FeatureStore
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.storage_model import storage_model
 from gids.fetch.table import FeatureTable, MemoryTable, open_tables
 from gids.graph.dataset import Dataset, Features
 from gids.graph.hotness import graph_degrees
+from gids.graph.progress import Progress, no_progress
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ class FeatureSettings:
     Attributes
     ----------
     cache, cpu_buffer : int, str or float
-        Bytes, a size, or a share of the features; cache also ``"auto"``.
+        Bytes, a size, a share of the features, or ``"auto"``.
     engine : str
     page_bytes : int
     policy : str
@@ -41,6 +44,8 @@ class FeatureSettings:
         In place of what `gids calibrate` measured.
     wrap : callable, optional
         Takes each engine and returns the one to read through; see :func:`bam.open_array`.
+    progress : Progress
+        Of filling the constant buffer; called in the thread that does it.
     """
 
     cache: int | str | float = "auto"
@@ -52,12 +57,14 @@ class FeatureSettings:
     contiguous: bool = True
     ssd: SsdFacts | None = None
     wrap: Callable[[Engine], Engine] | None = None
+    progress: Progress = no_progress
 
     def __post_init__(self) -> None:
         """Raise ConfigError where a value cannot be, even if nothing will be opened with it."""
         if self.cache != "auto":
             parse_share(self.cache, 0, "cache")
-        parse_share(self.cpu_buffer, 0, "cpu_buffer")
+        if self.cpu_buffer != "auto":
+            parse_share(self.cpu_buffer, 0, "cpu_buffer")
         for name, kinds in (("engine", EngineKind), ("policy", PolicyKind)):
             value, names = getattr(self, name), [kind.value for kind in kinds]
             if value not in names:
@@ -75,10 +82,11 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     if dataset is None or not dataset.features:
         return FeatureStore({})
     in_memory, stored = _divided(dataset)
+    requests = load_expected(dataset.path)
     if not stored:
         return FeatureStore(in_memory)
     total_bytes = sum(each.n_rows * each.row_bytes for each in stored.values())
-    buffer_bytes = parse_share(settings.cpu_buffer, total_bytes, "cpu_buffer")
+    buffer_bytes = _buffer_bytes(settings, total_bytes)
     cache_bytes = _cache_bytes(settings, total_bytes)
     cache = bam.SharedCache(
         max(cache_bytes, settings.page_bytes), page_bytes=settings.page_bytes, policy=settings.policy
@@ -96,14 +104,41 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
         wrap=settings.wrap,
     )
     try:
-        buffers = _fill_buffers(dataset, tables, buffer_bytes)
+        buffers = _choose_buffers(dataset, tables, requests, buffer_bytes)
+        load = _start_load(stored, buffers, settings)
     except BaseException:
         for table in tables.values():
             table.close()
         raise
     n_pages = sum(-(-each.n_rows * each.row_bytes // settings.page_bytes) for each in stored.values())
     keeps_all = n_pages * settings.page_bytes <= cache_bytes
-    return FeatureStore({**in_memory, **tables}, buffers, storage, keeps_all)
+    return FeatureStore({**in_memory, **tables}, buffers, storage, keeps_all, requests, load)
+
+
+def _start_load(
+    stored: Mapping[str, Features], buffers: Mapping[str, ConstantBuffer], settings: FeatureSettings
+) -> BufferLoad | None:
+    """Long reads in file order, past the page cache, which is for what mini-batches ask for."""
+    if not buffers:
+        return None
+    sources: list[BufferSource] = []
+    try:
+        for name, buffer in buffers.items():
+            array = bam.open_array(
+                stored[name].source,
+                cache="1 lines",
+                engine=settings.engine,
+                page_bytes=settings.page_bytes,
+                merge_bytes=max(BULK_MERGE_BYTES, settings.page_bytes),
+                queue_depth=settings.queue_depth,
+                wrap=settings.wrap,
+            )
+            sources.append(BufferSource(buffer, array))
+    except BaseException:
+        for source in sources:
+            source.array.close()
+        raise
+    return BufferLoad(sources, settings.progress)
 
 
 def _divided(dataset: Dataset) -> tuple[dict[str, FeatureTable], dict[str, Features]]:
@@ -119,22 +154,36 @@ def _divided(dataset: Dataset) -> tuple[dict[str, FeatureTable], dict[str, Featu
     return in_memory, stored
 
 
+def _buffer_bytes(settings: FeatureSettings, total_bytes: int) -> int:
+    if settings.cpu_buffer == "auto":
+        return min(available_memory_bytes() // 4, total_bytes)
+    return parse_share(settings.cpu_buffer, total_bytes, "cpu_buffer")
+
+
 def _cache_bytes(settings: FeatureSettings, total_bytes: int) -> int:
     if settings.cache == "auto":
         return min(available_memory_bytes() // 4, total_bytes + total_bytes // 4)
     return parse_share(settings.cache, total_bytes, "cache")
 
 
-def _fill_buffers(
-    dataset: Dataset, tables: Mapping[str, FeatureTable], buffer_bytes: int
+def _choose_buffers(
+    dataset: Dataset,
+    tables: Mapping[str, FeatureTable],
+    requests: ExpectedRequests | None,
+    buffer_bytes: int,
 ) -> dict[str, ConstantBuffer]:
     if buffer_bytes == 0:
         return {}
-    levels = {
-        name: each.levels
-        for name, each in dataset.features.items()
-        if name in tables and each.levels is not None
-    }
-    degrees = {name: graph_degrees(dataset.graph, name) for name in tables if name not in levels}
+    if requests is not None and all(name in requests.levels for name in tables):
+        levels, degrees = {}, {name: requests.whole_counts(name) for name in tables}
+    else:
+        levels = {
+            name: each.levels
+            for name, each in dataset.features.items()
+            if name in tables and each.levels is not None
+        }
+        degrees = {name: graph_degrees(dataset.graph, name) for name in tables if name not in levels}
     chosen = choose_hot_rows(tables, levels, degrees, buffer_bytes)
-    return {name: ConstantBuffer(tables[name], rows) for name, rows in chosen.items() if len(rows)}
+    return {
+        name: ConstantBuffer(tables[name], rows, load=False) for name, rows in chosen.items() if len(rows)
+    }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from gids.fetch.window import RowIds, Uses
+from gids.fetch.window import HORIZON, RowIds, Uses
 
 
 def next_uses(
@@ -42,3 +44,30 @@ def row_pages(rows: RowIds, row_bytes: int, page_bytes: int) -> list[set[int]]:
         {row * row_bytes // page_bytes, (row * row_bytes + row_bytes - 1) // page_bytes}
         for row in rows.tolist()
     ]
+
+
+def forecast_uses(
+    rows: RowIds,
+    row_bytes: int,
+    page_bytes: int,
+    counts: npt.NDArray[np.floating[Any]],
+    seen: npt.NDArray[np.floating[Any]],
+    passed: float,
+    dispersion: float,
+) -> npt.NDArray[np.float64]:
+    """What :meth:`gids.fetch.forecast.Forecast.estimates` must give, as the formula there is written.
+
+    Parameters
+    ----------
+    rows : int64 array
+    row_bytes, page_bytes : int
+    counts, seen : arrays, shape (rows of the table,)
+        Expected of the epoch, and asked for so far.
+    passed, dispersion : float
+    """
+    left = 1 - passed
+    k = left * (1 - dispersion) / (passed * dispersion + left) if left else 0.0
+    to_come = np.maximum(left * counts - k * (seen - passed * counts), 0.02 * counts)
+    begins = np.arange(len(counts)) * row_bytes // page_bytes
+    of_page = [to_come[begins == row * row_bytes // page_bytes].sum() for row in rows.tolist()]
+    return HORIZON + (HORIZON - 1) / (1 + np.array(of_page))

@@ -46,6 +46,8 @@ class FeatureTable(ABC):
         Of int8 rows, one number a column.
     in_memory : bool
         Whether rows are there without reading.
+    page_bytes : int
+        What is read and cached at a time.
     """
 
     name: str
@@ -54,6 +56,7 @@ class FeatureTable(ABC):
     dtype: torch.dtype
     scale: torch.Tensor | None = None
     in_memory: bool = True
+    page_bytes: int = 4096
 
     @property
     def row_bytes(self) -> int:
@@ -162,7 +165,7 @@ class StoredTable(FeatureTable):
         self.dtype = _TORCH_DTYPES[kind]
         if features is not None and features.scale is not None:
             self.scale = torch.from_numpy(features.scale)
-        self._page_bytes = array.info().page_bytes
+        self.page_bytes = array.info().page_bytes
         self._ends = np.empty(0, np.int64)
         self._later = np.empty(0, np.uint64)
         if features is not None and features.levels is not None:
@@ -174,16 +177,16 @@ class StoredTable(FeatureTable):
 
     def pages_of(self, rows: RowIds) -> RowPages:
         begin = rows * self.row_bytes
-        first = begin // self._page_bytes
-        if self._page_bytes % max(1, self.row_bytes) == 0:
+        first = begin // self.page_bytes
+        if self.page_bytes % max(1, self.row_bytes) == 0:
             return RowPages.of(first, first)
-        return RowPages.of(first, (begin + max(0, self.row_bytes - 1)) // self._page_bytes)
+        return RowPages.of(first, (begin + max(0, self.row_bytes - 1)) // self.page_bytes)
 
     def estimates(self, rows: RowIds) -> Uses:
         if len(self._ends) == 0:
             return super().estimates(rows)
         # Of the page's first row: colder rows in it do not make it colder.
-        hottest = rows * self.row_bytes // self._page_bytes * self._page_bytes // max(1, self.row_bytes)
+        hottest = rows * self.row_bytes // self.page_bytes * self.page_bytes // max(1, self.row_bytes)
         estimated: Uses = self._later[np.searchsorted(self._ends, hottest, side="right")]
         return estimated
 

@@ -20,6 +20,7 @@ from gids.fetch.accumulator import Accumulator, accumulate_bytes
 from gids.fetch.counts import merged
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.forecast import Forecast
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.table import FeatureTable, as_table
@@ -68,7 +69,7 @@ class DataLoader:
         Page cache for stored features: bytes, ``"512MiB"``, or a share of the features (``0.1``, ``"10%"``).
         ``"auto"``: a quarter of the memory that is available, at most all features.
     cpu_buffer : int, str or float
-        Constant buffer, likewise; 0 for none.
+        Constant buffer, likewise; 0 for none. It is filled while training runs.
     window : int
         Mini-batches that are sampled ahead, so that the cache knows what they will need; 0 for none.
     prefetch : int
@@ -293,9 +294,10 @@ class DataLoader:
     def _new_accumulator(self) -> Accumulator:
         return Accumulator(self.features.storage, self._accumulate_bytes, self._peak_share)
 
-    def _fetcher(self) -> Fetcher:
+    def _fetcher(self, first_batch: int) -> Fetcher:
         self._accumulator = self._new_accumulator()
-        return Fetcher(self.features, self._pool, self._accumulator)
+        forecast = Forecast(self.features.tables, self.features.requests, len(self) - first_batch, len(self))
+        return Fetcher(self.features, self._pool, self._accumulator, forecast)
 
     def _sample(self, epoch: int, number: int) -> SampledBatch:
         seeds = self._seeds.batch(epoch, number)
@@ -336,7 +338,7 @@ class LoaderIterator(Iterator[MiniBatch]):
         self._pipeline = Pipeline(
             range(first_batch, len(loader)),
             lambda number: loader._sample(epoch, number),
-            loader._fetcher(),
+            loader._fetcher(first_batch),
             loader.window,
             loader.prefetch,
         )

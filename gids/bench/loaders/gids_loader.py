@@ -41,6 +41,7 @@ class GidsLoader(BenchLoader):
             wrap=self._monitored,
         )
         self._store = open_features(data.dataset, settings)
+        self._store.wait_until_loaded()  # so that timed steps are alike
 
     @property
     def store(self) -> FeatureStore:

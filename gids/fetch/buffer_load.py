@@ -1,0 +1,89 @@
+"""Fills constant buffers while training already runs: rows that are not there yet are read as any other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import bam
+from bam.errors import BamError
+from gids.fetch.constant_buffer import ConstantBuffer
+from gids.graph.progress import Bar, Progress, no_progress
+
+logger = logging.getLogger(__name__)
+
+#: Longest read of a bulk load.
+BULK_MERGE_BYTES = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class BufferSource:
+    """A buffer and the array it is filled from: opened for this alone, so that nothing else counts its
+    reads."""
+
+    buffer: ConstantBuffer
+    array: bam.VirtualArray
+
+
+class BufferLoad:
+    """One thread that fills one buffer after the other. Closes their arrays when it ends.
+
+    A row that cannot be read ends the load, is logged and stays in :attr:`error`: what is there is served,
+    and the other rows are read as any other, which is where an error reaches who needs them.
+
+    Parameters
+    ----------
+    sources : sequence of BufferSource
+    progress : Progress
+        Called in that thread.
+
+    Attributes
+    ----------
+    error : BamError or None
+    """
+
+    def __init__(self, sources: Sequence[BufferSource], progress: Progress = no_progress) -> None:
+        self._sources, self._progress = sources, progress
+        self._stopped = threading.Event()
+        self.error: BamError | None = None
+        self._thread = threading.Thread(target=self._run, name="gids-constant-buffer", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until everything is loaded, or cannot be.
+
+        Raises
+        ------
+        BamError
+            What ended the load.
+        """
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        """Give up what is not loaded yet; calling it again does nothing."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        total = sum(source.buffer.row_bytes * source.buffer.n_rows for source in self._sources)
+        bar = self._progress("constant buffer", total, 0)
+        try:
+            for source in self._sources:
+                self._fill(source, bar)
+        except BamError as error:
+            self.error = error
+            logger.warning("the constant buffer stays as it is, and its other rows are read: %s", error)
+        finally:
+            bar.close()
+            for source in self._sources:
+                source.array.close()
+
+    def _fill(self, source: BufferSource, bar: Bar) -> None:
+        for n_rows in source.buffer.fill(source.array.gather_rows):
+            bar.update(n_rows * source.buffer.row_bytes)
+            if self._stopped.is_set():
+                return
