@@ -7,4 +7,5 @@
 set -euo pipefail
 exec "${PYTHON:-python3}" experiments/real/accuracy.py configs/igbh_tiny.toml --seeds "${SEEDS:-3}" \
   --loaders "${LOADERS:-gids,dgl-mmap,dgl-mmap-tuned}" --other-seeds "${OTHER_SEEDS:-1}" --features-only \
-  --set model.hidden=64 --set training.epochs=2 --set training.learning_rate=0.003 --json "$1/accuracy_igbh_tiny.json"
+  --set model.hidden=64 --set "sampling.fanouts=[5, 3]" --set training.epochs=2 --set training.learning_rate=0.003 \
+  --json "$1/accuracy_igbh_tiny.json"
