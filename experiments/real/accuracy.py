@@ -17,8 +17,8 @@ Where the figures to compare with come from:
   labelled (github.com/Jhy1993/HAN issue 2; github.com/dmlc/dgl, examples/pytorch/han/README.md, row "Paper").
 - Cora, public split. GCN (Kipf and Welling, ICLR 2017) 81.5 (github.com/dmlc/dgl,
   examples/pytorch/gcn/README.md, column "Paper").
-- Amazon Photo, random splits with 20 labels a class. GCN 91.2 and a classifier of features 69.6 (Shchur et al.,
-  "Pitfalls of Graph Neural Network Evaluation", 2018, arXiv:1811.05868; read in the table of
+- Amazon Photo, random splits with 20 labels a class. GCN 91.2 and a classifier of features 69.6 (Shchur et
+  al., "Pitfalls of Graph Neural Network Evaluation", 2018, arXiv:1811.05868; read in the table of
   github.com/papersubmit123/NbodyGNN-WWW, README.md, which repeats them).
 - Debian. Logistic regression on averaged neighbour text, beside the data in SOURCES.md.
 """
