@@ -61,6 +61,24 @@ class DiskFullError(GidsError, OSError):
         self.errno = errno
 
 
+class NonFiniteLoss(GidsError, ArithmeticError):
+    """Training came to a loss that is no number; its weights are lost, and the checkpoint before is whole.
+
+    Attributes
+    ----------
+    step : int
+        Number of the step, from 0.
+    loss : float
+    """
+
+    def __init__(self, step: int, loss: float) -> None:
+        self.step, self.loss = step, loss
+        super().__init__(
+            f"the loss of step {step} is {loss}. Either features are NaN or infinite (`gids convert` refuses "
+            "them and names the first one), or training.learning_rate is too large"
+        )
+
+
 class DatasetError(GidsError, ValueError):
     """A data set folder is not what it should be.
 

@@ -20,8 +20,10 @@ from bam.bench.machine import command, commit, describe_machine
 from bam.errors import ConfigError
 from gids.bench.launch import child_environment
 from gids.bench.samplers import SAMPLERS, Work
-from gids.errors import GidsError
+from gids.errors import DatasetError, GidsError
+from gids.graph.igbh import is_igbh
 from gids.graph.igbh_facts import LABELLED_TYPE
+from gids.graph.store import is_store
 
 SCHEMA = 1
 OURS, THEIRS = "gids", "dgl"
@@ -149,6 +151,8 @@ def run_sample(path: str | os.PathLike[str], bench: SampleBench | None = None) -
 
     Raises
     ------
+    DatasetError
+        Before any work.
     CountsDiffer, SamplerDied
     """
     bench = bench or SampleBench()
@@ -156,6 +160,8 @@ def run_sample(path: str | os.PathLike[str], bench: SampleBench | None = None) -
         raise ConfigError("batch_size, steps, rounds", bench, "each 1 or more")
     threads = bench.threads or len(os.sched_getaffinity(0))
     root = Path(path)
+    if not is_store(root) and not is_igbh(root):
+        raise DatasetError(str(root), "a store or an IGBH folder", "neither")
     with ExitStack() as opened:
         samplers = [opened.enter_context(_Process(name, root, threads)) for name in SAMPLERS]
         ready = samplers[0].ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from gids.bench.observe import peak_rss_bytes
 from gids.bench.sources import BatchPlan
 from gids.config.read import as_table
 from gids.config.sections import RunConfig
-from gids.errors import DatasetError
+from gids.errors import DatasetError, NonFiniteLoss
 from gids.fetch.counts import FetchCounts, total
 from gids.models.config import Schedule
 from gids.models.metrics import Score
@@ -70,6 +71,8 @@ def run_training(
     ------
     ConfigError, DatasetError, UnfinishedWorkError
         Before any work.
+    NonFiniteLoss
+        At the next checkpoint or end of an epoch, which is then not written.
     """
     data = open_data(config.data, root, out / "features")
     with LOADERS[loader](data, config) as opened:
@@ -204,6 +207,9 @@ class _Run:
     def _save(self) -> None:
         state = self._state
         losses = [float(loss) for loss in self._new_losses]
+        for step, loss in enumerate(losses, state.n_losses):
+            if not math.isfinite(loss):
+                raise NonFiniteLoss(step, loss)
         state.n_losses += len(losses)
         state.trainer, state.generator = self._trainer.state_dict(), torch.get_rng_state()
         self._folder.save(state, losses)

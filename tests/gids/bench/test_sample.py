@@ -12,7 +12,7 @@ from bam.errors import ConfigError
 from gids.bench import sample
 from gids.bench.sample import CountsDiffer, SampleBench, SamplerDied, run_sample
 from gids.bench.samplers import SAMPLERS, Work
-from gids.errors import PackageMissing
+from gids.errors import DatasetError, PackageMissing
 from gids.graph.graph import Graph
 from gids.graph.synth import synthesize
 from gids.sampling.dgl_import import import_dgl
@@ -55,6 +55,8 @@ def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
 def test_settings_that_measure_nothing() -> None:
     with pytest.raises(ConfigError):
         run_sample("anywhere", replace(SMALL, rounds=0))
+    with pytest.raises(DatasetError, match="neither"):
+        run_sample("nowhere", SMALL)
 
 
 class Counter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from gids.bench.checkpoint import CHECKPOINT_NAME, LOSSES_NAME, RunFolder
 from gids.bench.loaders import LoaderData
 from gids.bench.training import run_training
 from gids.config import RunConfig
-from gids.errors import UnfinishedWorkError
+from gids.errors import NonFiniteLoss, UnfinishedWorkError
 from gids.models.batches import DatasetBatches
 from gids.models.spec import DataSpec
 from gids.models.train import train
@@ -112,6 +113,21 @@ def test_losses_beyond_the_checkpoint_are_cut_off(tmp_path: Path) -> None:
         file.write(b"half a loss")
     assert folder.load("x").resumed == 1
     assert folder.losses().tolist() == [1.0, 2.0]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_what_to_do(
+    config: RunConfig, root: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(root / "igbh", tmp_path / "igbh")
+    path = tmp_path / "igbh" / "processed" / "paper" / "node_feat.npy"
+    rows = np.load(path)
+    rows[:, 3] = np.nan
+    np.save(path, rows)
+    broken = replace(config, data=replace(config.data, store=""))
+    with pytest.raises(NonFiniteLoss, match=r"step 0 is nan.*gids convert") as caught:
+        run_training(broken, tmp_path, tmp_path / "run", checkpoint_seconds=0)
+    assert caught.value.step == 0
+    assert not (tmp_path / "run" / CHECKPOINT_NAME).exists()
 
 
 def test_a_disk_that_fills_up_ends_in_a_clear_error_and_the_run_goes_on(
