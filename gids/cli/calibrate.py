@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     engine = parse_kind("--engine", arguments.engine, EngineKind)
     folder = Path(arguments.out or arguments.dir)
-    found = None if arguments.force else load_calibration(folder)
+    found = None if arguments.force else load_calibration(folder, arguments.dir)
     if found is None:
         found = calibrate(largest_feature_file(arguments.dir), engine=engine, seconds=arguments.seconds)
         print(f"measured; written to {store_calibration(found, folder)}")

@@ -95,6 +95,8 @@ class LoaderConfig:
         Of one SSD, in place of what was measured; 0: as measured.
     n_ssd : int
     peak_share : float
+    calibration : str
+        Folder of what `gids calibrate` measured; empty: the data set's.
     sampler_threads : int
     """
 
@@ -112,6 +114,7 @@ class LoaderConfig:
     ssd_latency_us: float = 0.0
     n_ssd: int = 1
     peak_share: float = PEAK_SHARE
+    calibration: str = ""
     sampler_threads: int = 1
 
     def __post_init__(self) -> None:

@@ -22,9 +22,11 @@ from gids.fetch.read_plan import Pages, ReadRules, read_lengths
 from gids.fetch.storage_model import StorageModel
 
 #: Most mini-batches of a group, however small they are.
-MAX_BATCHES = 64
+MAX_BATCHES = 1024
 #: A mini-batch joins a group for nearness alone when that saves this share of its device time.
 WORTHWHILE_GAIN = 0.1
+#: Expected reads of a group over those needed: what is expected is a few percent off.
+MARGIN = 1.1
 #: Weight of the last group in the share of planned reads that were really issued.
 _NEWEST = 0.5
 #: Expected reads below this are none.
@@ -160,7 +162,7 @@ class Accumulator:
         expected = self._planned_reads() * self._issued_share
         if expected < _NOTHING:  # all is in memory: there is nothing to wait for
             return False
-        if expected < self.reads_needed:
+        if expected < MARGIN * self.reads_needed:
             return True
         return self._gain(member) >= WORTHWHILE_GAIN
 

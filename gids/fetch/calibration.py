@@ -210,8 +210,17 @@ def store_calibration(calibration: Calibration, folder: str | os.PathLike[str]) 
     return file
 
 
-def load_calibration(folder: str | os.PathLike[str]) -> Calibration | None:
-    """What was measured for the data set in `folder`, if the device is still the same; else None.
+def load_calibration(
+    folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
+) -> Calibration | None:
+    """What was measured for a data set, if its device is still the same; else None.
+
+    Parameters
+    ----------
+    folder : path
+        Where the measurement lies.
+    data : path, optional
+        The data set; by default `folder`.
 
     Raises
     ------
@@ -226,7 +235,7 @@ def load_calibration(folder: str | os.PathLike[str]) -> Calibration | None:
         calibration = Calibration.from_json(table) if table["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(str(file), "a calibration; run `gids calibrate`", repr(error)) from error
-    if calibration is None or calibration.device != DeviceIdentity.of_path(folder):
+    if calibration is None or calibration.device != DeviceIdentity.of_path(data or folder):
         logger.warning("%s is of another device or version: run `gids calibrate` again", file)
         return None
     return calibration

@@ -15,7 +15,7 @@ import numpy as np
 from bam.array.gather_model import GatherModel
 from bam.cache.reference import ReferenceCache
 from bam.layout import Layout
-from gids.fetch.accumulator import MAX_BATCHES, WORTHWHILE_GAIN
+from gids.fetch.accumulator import MARGIN, MAX_BATCHES, WORTHWHILE_GAIN
 from gids.fetch.cost_model import CostModel
 from gids.fetch.read_plan import ReadRules
 from gids.fetch.reference import next_uses, row_pages
@@ -83,7 +83,7 @@ class PlainAccumulator:
         expected = self.planned_reads(members) * issued_share
         if expected < 0.5:
             return False
-        if expected < self.reads_needed:
+        if expected < MARGIN * self.reads_needed:
             return True
         if self.cost is None or self.rules == ReadRules.page_by_page(self.rules.page_bytes):
             return False

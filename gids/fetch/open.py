@@ -42,6 +42,8 @@ class FeatureSettings:
         Whether pages that lie near each other are merged into longer reads.
     ssd : SsdFacts, optional
         In place of what `gids calibrate` measured.
+    calibration : str
+        Folder where it left that; empty: the data set's.
     wrap : callable, optional
         Takes each engine and returns the one to read through; see :func:`bam.open_array`.
     progress : Progress
@@ -56,6 +58,7 @@ class FeatureSettings:
     queue_depth: int = 256
     contiguous: bool = True
     ssd: SsdFacts | None = None
+    calibration: str = ""
     wrap: Callable[[Engine], Engine] | None = None
     progress: Progress = no_progress
 
@@ -92,7 +95,11 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
         max(cache_bytes, settings.page_bytes), page_bytes=settings.page_bytes, policy=settings.policy
     )
     storage = storage_model(
-        dataset.path, settings.page_bytes, contiguous=settings.contiguous, ssd=settings.ssd
+        dataset.path,
+        settings.page_bytes,
+        contiguous=settings.contiguous,
+        ssd=settings.ssd,
+        calibration=settings.calibration,
     )
     tables = open_tables(
         stored,

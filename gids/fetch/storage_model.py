@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from gids.fetch.calibration import Calibration, load_calibration
+from gids.fetch.calibration import load_calibration
 from gids.fetch.cost_model import CostModel
 from gids.fetch.device_model import USUAL_SSD, SsdFacts
 from gids.fetch.read_plan import ReadRules
@@ -35,35 +35,35 @@ class StorageModel:
 
 
 def storage_model(
-    folder: str | os.PathLike[str] | None,
+    data: str | os.PathLike[str] | None,
     page_bytes: int,
     *,
     contiguous: bool = True,
     ssd: SsdFacts | None = None,
-    calibration: Calibration | None = None,
+    calibration: str | os.PathLike[str] = "",
 ) -> StorageModel:
     """The model of the storage under a data set.
 
     Parameters
     ----------
-    folder : path, optional
-        Of the data set, where `gids calibrate` left what it measured.
+    data : path, optional
+        Folder of the data set, where `gids calibrate` left what it measured.
     page_bytes : int
     contiguous : bool
         Whether pages are merged into longer reads.
     ssd : SsdFacts, optional
         Go over those that were measured.
-    calibration : Calibration, optional
-        In place of the one in the folder.
+    calibration : path, optional
+        Another folder where it left that.
 
     Raises
     ------
     DatasetError
         The calibration in the folder is damaged.
     """
-    if calibration is None and folder is not None:
-        calibration = load_calibration(folder)
-    cost = None if calibration is None else calibration.cost_model()
+    folder = calibration or data
+    measured = None if folder is None else load_calibration(folder, data)
+    cost = None if measured is None else measured.cost_model()
     if not contiguous:
         rules = ReadRules.page_by_page(page_bytes)
     elif cost is None:
@@ -72,6 +72,6 @@ def storage_model(
         rules = ReadRules(page_bytes, cost.merge_bytes(page_bytes), cost.bridge_bytes(page_bytes))
     if ssd is not None:
         return StorageModel(ssd, rules, cost, "settings")
-    if calibration is not None:
-        return StorageModel(calibration.facts(page_bytes), rules, cost, "calibration")
+    if measured is not None:
+        return StorageModel(measured.facts(page_bytes), rules, cost, "calibration")
     return StorageModel(USUAL_SSD, rules, None, "default")

@@ -23,6 +23,7 @@ from gids.fetch.fetcher import FeatureStore, Fetcher
 from gids.fetch.forecast import Forecast
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.output_pool import OutputPool
+from gids.fetch.storage_model import storage_model
 from gids.fetch.table import FeatureTable, as_table
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
@@ -86,6 +87,8 @@ class DataLoader:
         Merge pages that lie near each other into longer reads, as far as `gids calibrate` found that to pay.
     ssd : SsdFacts, optional
         What the storage can do, in place of what `gids calibrate` measured.
+    calibration : str
+        Folder where `gids calibrate` left what it measured; empty: the data set's own.
     peak_share : float
         Share of the storage's peak that reads under way are to reach.
     engine, page_bytes, policy, queue_depth : optional
@@ -116,6 +119,7 @@ class DataLoader:
         accumulate: int | str = "auto",
         contiguous: bool = True,
         ssd: SsdFacts | None = None,
+        calibration: str = "",
         peak_share: float = PEAK_SHARE,
         seed: int = 0,
         rank: int = 0,
@@ -151,6 +155,7 @@ class DataLoader:
             queue_depth=queue_depth,
             contiguous=contiguous,
             ssd=ssd,
+            calibration=calibration,
         )
         self._accumulate_bytes = accumulate_bytes(accumulate)
         self._peak_share = peak_share
@@ -173,7 +178,15 @@ class DataLoader:
         elif features is None:
             store = open_features(self._dataset, settings)
         else:
-            store = FeatureStore({name: as_table(name, rows) for name, rows in features.items()})
+            tables = {name: as_table(name, rows) for name, rows in features.items()}
+            model = storage_model(
+                None,
+                settings.page_bytes,
+                contiguous=settings.contiguous,
+                ssd=settings.ssd,
+                calibration=settings.calibration,
+            )
+            store = FeatureStore(tables, storage=model)
         for name, table in store.tables.items():
             index = self.graph.schema.node_type_index(name)  # raises where there is no such type
             expected = self.graph.schema.num_nodes[self.graph.schema.node_types[index]]

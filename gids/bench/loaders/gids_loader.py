@@ -38,6 +38,7 @@ class GidsLoader(BenchLoader):
             queue_depth=loader.queue_depth,
             contiguous=loader.contiguous,
             ssd=loader.ssd,
+            calibration=loader.calibration,
             wrap=self._monitored,
         )
         self._store = open_features(data.dataset, settings)

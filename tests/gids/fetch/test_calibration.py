@@ -24,6 +24,8 @@ from gids.fetch.calibration import (
     store_calibration,
 )
 from gids.fetch.device_identity import DeviceIdentity
+from gids.fetch.device_model import SsdFacts
+from gids.fetch.storage_model import storage_model
 from gids.graph.synth import synthesize
 
 POINTS = (
@@ -59,6 +61,18 @@ def test_of_another_device_it_does_not_hold(
     store_calibration(moved, tmp_path)
     assert load_calibration(tmp_path) is None
     assert "gids calibrate" in caplog.text
+
+
+def test_it_may_lie_in_another_folder(calibration: Calibration, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    store_calibration(calibration, elsewhere)
+    model = storage_model(tmp_path, 4096, calibration=elsewhere)
+    assert (model.facts.iops, model.source) == (80_000, "calibration")
+    assert storage_model(tmp_path, 4096).source == "default"
+    explicit = storage_model(tmp_path, 4096, calibration=elsewhere, ssd=SsdFacts(1e6, 10))
+    assert (explicit.facts.iops, explicit.source) == (1e6, "settings")
+    assert explicit.rules == model.rules
 
 
 def test_there_is_none_before_it_was_measured(tmp_path: Path) -> None:
