@@ -3,7 +3,8 @@
     python experiments/storage/contiguous.py STORE --calibration DIR --json F
 
 Mini-batches of growing size are sampled from the store and read cold (O_DIRECT), page by page and then
-merged: rows of several mini-batches together, in page order, over holes as `gids calibrate` found them to pay.
+merged: rows of several mini-batches together, in page order, over holes where `gids calibrate`
+found that to pay.
 """
 
 from __future__ import annotations
