@@ -10,6 +10,7 @@ from gids.errors import did_you_mean
 from gids.fetch.accumulator import accumulate_bytes
 from gids.fetch.constant_buffer import parse_share
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
+from gids.fetch.window_size import parse_window
 from gids.graph.convert_options import ConvertOptions, Reorder
 from gids.graph.feature_types import FeatureDtype
 from gids.graph.relations import GraphOptions
@@ -102,7 +103,7 @@ class LoaderConfig:
 
     cache: int | float | str = "auto"
     cpu_buffer: int | float | str = 0
-    window: int = 8
+    window: int | str = 8
     prefetch: int = 1
     page_bytes: int = 4096
     queue_depth: int = 256
@@ -126,7 +127,7 @@ class LoaderConfig:
             parse_share(self.cache, 0, "cache")
         if self.cpu_buffer != "auto":
             parse_share(self.cpu_buffer, 0, "cpu_buffer")
-        _require("window", self.window, 0)
+        parse_window(self.window, 0)
         for name in ("prefetch", "queue_depth", "sampler_threads"):
             _require(name, getattr(self, name), 1)
         if self.page_bytes not in [2**power for power in range(9, 17)]:

@@ -27,6 +27,7 @@ from gids.fetch.shared_counts import divided
 from gids.fetch.storage_model import StorageModel
 from gids.fetch.table import Bytes, FeatureTable
 from gids.fetch.window import HORIZON, RowIds, Uses, Window, WindowEntry
+from gids.fetch.window_size import WindowSize, parse_window
 from gids.sampling.block import SampledBatch
 
 logger = logging.getLogger(__name__)
@@ -118,6 +119,11 @@ class FeatureStore:
             self._clock += 1
             return self._clock
 
+    @property
+    def cache_bytes(self) -> int:
+        """Pages that the tables' cache holds, in bytes; 0 without one."""
+        return max((table.cache_bytes for table in self.tables.values()), default=0)
+
     def counts(self) -> dict[str, FetchCounts]:
         """What was counted since the store was opened, by node type; constant rows are not in it."""
         return {name: table.counts() for name, table in self.tables.items()}
@@ -207,15 +213,19 @@ class Fetcher:
         """Mini-batches announced and not yet handed out."""
         return len(self._window) + len(self._done)
 
-    def wants_more(self, window: int) -> bool:
+    def wants_more(self, window: int | WindowSize) -> bool:
         """Whether another mini-batch is to be announced before the next one is read.
 
-        Reading waits until the group that is read together is complete and `window` more have been announced.
+        Reading waits until the group that is read together is complete and the window beyond it is full.
         """
         if self._done:
             return False
         size = self._group_size()
-        return not size.complete or len(self._window) < size.n_batches + window
+        if not size.complete:
+            return True
+        beyond = list(self._announced)[size.n_batches :]
+        n_bytes = sum(each.member.feature_bytes for each in beyond)
+        return parse_window(window, 0).wants_more(len(beyond), n_bytes)
 
     def announce(self, batch: SampledBatch) -> None:
         """The mini-batch will be read after all that were announced before it."""

@@ -57,6 +57,7 @@ class Forecast:
         self._tables, self._requests = tables, requests
         self._n_batches, self._of_batches = max(1, n_batches), max(1, of_batches or n_batches)
         self._foreseen = 0
+        self._counts = counts_of_levels()
         self._seen: dict[str, npt.NDArray[np.uint8]] = {}
         if requests is not None:
             stored = [
@@ -64,13 +65,18 @@ class Forecast:
             ]
             self._seen = {name: np.zeros(tables[name].n_rows, np.uint8) for name in stored}
             # An iteration that takes up an epoch in the middle has seen nothing: what is left of it counts.
-            share = self._n_batches / self._of_batches
-            self._counts = counts_of_levels() * np.float32(
-                share * self._of_batches / max(1, requests.n_batches)
-            )
+            self._counts *= np.float32(self._n_batches / max(1, requests.n_batches))
+
+    def _begin_epoch(self) -> None:
+        self._counts *= np.float32(self._of_batches / self._n_batches)
+        self._foreseen, self._n_batches = 0, self._of_batches
+        for seen in self._seen.values():
+            seen.fill(0)
 
     def announce(self, rows: Mapping[str, RowIds]) -> None:
-        """The next mini-batch reads these rows."""
+        """The next mini-batch reads these rows. After the last of an epoch the next epoch begins."""
+        if self._foreseen == self._n_batches:
+            self._begin_epoch()
         self._foreseen += 1
         for name, seen in self._seen.items():
             _count(rows[name], seen)

@@ -48,6 +48,8 @@ class FeatureTable(ABC):
         Whether rows are there without reading.
     page_bytes : int
         What is read and cached at a time.
+    cache_bytes : int
+        Of the cache it is read through, which it may share.
     """
 
     name: str
@@ -57,6 +59,7 @@ class FeatureTable(ABC):
     scale: torch.Tensor | None = None
     in_memory: bool = True
     page_bytes: int = 4096
+    cache_bytes: int = 0
 
     @property
     def row_bytes(self) -> int:
@@ -165,7 +168,8 @@ class StoredTable(FeatureTable):
         self.dtype = _TORCH_DTYPES[kind]
         if features is not None and features.scale is not None:
             self.scale = torch.from_numpy(features.scale)
-        self.page_bytes = array.info().page_bytes
+        info = array.info()
+        self.page_bytes, self.cache_bytes = info.page_bytes, info.cache_lines * info.page_bytes
         self._ends = np.empty(0, np.int64)
         self._later = np.empty(0, np.uint64)
         if features is not None and features.levels is not None:

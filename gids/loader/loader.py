@@ -6,6 +6,7 @@ import hashlib
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -25,8 +26,10 @@ from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.storage_model import storage_model
 from gids.fetch.table import FeatureTable, as_table
+from gids.fetch.window_size import parse_window
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
+from gids.loader.continued import BatchName, Continued, batch_names
 from gids.loader.metrics import LoaderMetrics
 from gids.loader.minibatch import MiniBatch
 from gids.loader.pipeline import Pipeline, Prepared
@@ -71,8 +74,12 @@ class DataLoader:
         ``"auto"``: a quarter of the memory that is available, at most all features.
     cpu_buffer : int, str or float
         Constant buffer, likewise; 0 for none. It is filled while training runs.
-    window : int
-        Mini-batches that are sampled ahead, so that the cache knows what they will need; 0 for none.
+    window : int or str
+        Mini-batches that are sampled ahead, so that the cache knows what they will need; 0 for none. As text:
+        as many as ask for that many bytes (``"256MiB"``), or ``"auto"``: for eight times the cache, 4 to 32.
+    cross_epochs : bool
+        When the last mini-batches of an epoch are handed out, the first of the next one are sampled and in
+        the window already. Else an epoch ends with nothing under way.
     prefetch : int
         Mini-batches that are read ahead and wait, at least 1. Each takes the memory of its features.
     seed : int
@@ -114,7 +121,8 @@ class DataLoader:
         device: torch.device | str = "cpu",
         cache: int | str | float = "auto",
         cpu_buffer: int | str | float = 0,
-        window: int = 8,
+        window: int | str = 8,
+        cross_epochs: bool = False,
         prefetch: int = 1,
         accumulate: int | str = "auto",
         contiguous: bool = True,
@@ -133,7 +141,8 @@ class DataLoader:
         self.graph = _required("graph", graph.graph if isinstance(graph, Dataset) else graph, Graph)
         self.sampler = _required("sampler", sampler, NeighborSampler)
         sampler.check(self.graph)
-        self.window, self.prefetch = _at_least("window", window, 0), _at_least("prefetch", prefetch, 1)
+        parse_window(window, 0)  # raises, before any work
+        self.window, self.prefetch = window, _at_least("prefetch", prefetch, 1)
         self.device = _usable_device(device)
         self._seeds = SeedBatches(
             indices,
@@ -162,6 +171,9 @@ class DataLoader:
         (ssd or USUAL_SSD).reads_needed(peak_share)  # raises where no share is given
         self._owns_features = not isinstance(features, FeatureStore)
         self.features = self._open_features(features, settings)
+        self._window = parse_window(window, self.features.cache_bytes)
+        self._crosses = bool(cross_epochs) and len(self._seeds) > 0
+        self._continued: Continued | None = None
         self._pool = OutputPool()
         self._epoch, self._first_batch = 0, 0
         self._delivered = 0  # of that epoch, by the iterator that was asked last
@@ -270,6 +282,7 @@ class DataLoader:
         self._first_batch, self._delivered = 0 if batch == len(self) else batch, 0
         for iterator in list(self._iterators):
             iterator.close()
+        self._end_continued()
 
     def metrics(self) -> LoaderMetrics:
         """What was handed out so far, and what it took."""
@@ -290,6 +303,7 @@ class DataLoader:
         self._closed = True
         for iterator in list(self._iterators):
             iterator.close()
+        self._end_continued()
         if self._owns_features:
             self.features.close()
         self._pool.trim()
@@ -312,9 +326,27 @@ class DataLoader:
         forecast = Forecast(self.features.tables, self.features.requests, len(self) - first_batch, len(self))
         return Fetcher(self.features, self._pool, self._accumulator, forecast)
 
-    def _sample(self, epoch: int, number: int) -> SampledBatch:
-        seeds = self._seeds.batch(epoch, number)
-        return self.sampler.sample(self.graph, seeds.nodes, epoch=epoch, batch=seeds.number)
+    def _pipeline(self, epoch: int, first_batch: int) -> Pipeline:
+        """The one that runs on from the epoch before, or a new one."""
+        continued, self._continued = self._continued, None
+        if continued is not None:
+            if (continued.epoch, 0) == (epoch, first_batch):
+                continued.keeper.detach()
+                return continued.pipeline
+            continued.keeper()
+        names = batch_names(epoch, first_batch, len(self), self._crosses)
+        sample = partial(_sample_batch, self.graph, self._seeds, self.sampler)
+        return Pipeline(names, sample, self._fetcher(first_batch), self._window, self.prefetch)
+
+    def _continue(self, epoch: int, pipeline: Pipeline) -> None:
+        """The pipeline goes on with this epoch; closed with the loader if nobody asks for it."""
+        self._end_continued()
+        self._continued = Continued(epoch, pipeline, weakref.finalize(self, pipeline.close))
+
+    def _end_continued(self) -> None:
+        continued, self._continued = self._continued, None
+        if continued is not None:
+            continued.keeper()
 
     def _hand_out(self, prepared: Prepared, wait_s: float) -> MiniBatch:
         batch, metrics = prepared.batch, self._metrics
@@ -348,18 +380,15 @@ class LoaderIterator(Iterator[MiniBatch]):
     def __init__(self, loader: DataLoader, epoch: int, first_batch: int) -> None:
         self._loader, self.epoch, self.next_batch = loader, epoch, first_batch
         self.finished = False
-        self._pipeline = Pipeline(
-            range(first_batch, len(loader)),
-            lambda number: loader._sample(epoch, number),
-            loader._fetcher(first_batch),
-            loader.window,
-            loader.prefetch,
-        )
+        self._pipeline = loader._pipeline(epoch, first_batch)
         # A loop that is left by `break` drops the iterator; its threads must not outlive it.
         self._finalizer = weakref.finalize(self, self._pipeline.close)
 
     def __next__(self) -> MiniBatch:
         begin = time.perf_counter()
+        if self._loader._crosses and self.next_batch == len(self._loader):
+            self._finish()
+            raise StopIteration
         try:
             prepared = self._pipeline.next()
         except StopIteration:
@@ -375,11 +404,21 @@ class LoaderIterator(Iterator[MiniBatch]):
             self.finished = True
             if self._loader._epoch == self.epoch:
                 self._loader._epoch, self._loader._delivered = self.epoch + 1, 0
+                if self._loader._crosses and self._finalizer.detach() is not None:
+                    self._loader._continue(self.epoch + 1, self._pipeline)
         self.close()
 
     def close(self) -> None:
         """Stop sampling and reading; calling it again does nothing."""
         self._finalizer()
+
+
+def _sample_batch(
+    graph: Graph, seeds: SeedBatches, sampler: NeighborSampler, name: BatchName
+) -> SampledBatch:
+    """Not a method: a pipeline that goes on after an epoch must not keep its loader alive."""
+    found = seeds.batch(name.epoch, name.number)
+    return sampler.sample(graph, found.nodes, epoch=name.epoch, batch=found.number)
 
 
 def _required(name: str, value: Any, kind: type[Kind]) -> Kind:

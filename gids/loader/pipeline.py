@@ -7,17 +7,21 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gids.errors import LoaderStopped
 from gids.fetch.fetcher import Fetched, Fetcher
+from gids.fetch.window_size import WindowSize
 from gids.loader.channel import Channel, ChannelClosed
 from gids.sampling.block import SampledBatch
 
 logger = logging.getLogger(__name__)
 
 _JOIN_TIMEOUT_S = 120.0
+
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +60,13 @@ class Pipeline:
 
     Parameters
     ----------
-    batches : range
-        Numbers of the mini-batches.
+    batches : iterable
+        What names each mini-batch, such as its number; may be endless.
     sample : callable
-        Samples the mini-batch of a number.
+        Samples the mini-batch of a name.
     fetcher : Fetcher
         Owned by this object.
-    window : int
+    window : int or WindowSize
         Mini-batches that are sampled beyond those that are read next.
     prefetch : int
         Mini-batches that are read ahead of the consumer and wait; where several are read together, as many.
@@ -70,13 +74,14 @@ class Pipeline:
 
     def __init__(
         self,
-        batches: range,
-        sample: Callable[[int], SampledBatch],
+        batches: Iterable[Name],
+        sample: Callable[[Name], SampledBatch],
         fetcher: Fetcher,
-        window: int,
+        window: int | WindowSize,
         prefetch: int,
     ) -> None:
-        self._batches, self._sample, self._fetcher = batches, sample, fetcher
+        self._sampling = (sample(name) for name in batches)
+        self._fetcher = fetcher
         self._window, self._prefetch = window, prefetch
         self._sampled: Channel[_Sampled | _End] = Channel(2)
         self._ready: Channel[Prepared | _End] = Channel(prefetch)
@@ -143,9 +148,11 @@ class Pipeline:
             return
 
     def _sample_all(self) -> None:
-        for number in self._batches:
+        while True:
             begin = time.perf_counter()
-            batch = self._sample(number)
+            batch = next(self._sampling, None)
+            if batch is None:
+                return
             self._sampled.put(_Sampled(batch, time.perf_counter() - begin))
 
     def _fetch_all(self) -> None:
