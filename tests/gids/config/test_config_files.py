@@ -50,8 +50,8 @@ def test_defaults_and_name(minimal: Path) -> None:
     [
         ("loader.windw=3", "loader.windw", "did you mean 'window'?"),
         ("sampler.x=3", "sampler", "did you mean 'sampling'?"),
-        ("loader.window=lots", "loader.window", "a whole number"),
-        ("loader.window=true", "loader.window", "a whole number"),
+        ("loader.window=lots", "loader.window", "a size"),
+        ("loader.window=true", "loader.window", "a whole number or text"),
         ("loader.window=-1", "loader.window", "from 0 on"),
         ("loader.cache=12 potatoes", "loader.cache", "a size"),
         ("loader.cache=1.5", "loader.cache", "a share"),
