@@ -142,6 +142,8 @@ class StoreConfig:
         A gather that makes no progress for so long raises :class:`bam.errors.WaitTimeout`.
     seed : int
         Of the random policy.
+    close_timeout_s : float
+        Closing waits so long for reads that calls gave up, and then leaves them behind.
 
     Raises
     ------
@@ -158,6 +160,7 @@ class StoreConfig:
     bridge_bytes: int = 0
     timeout_s: float = 60.0
     seed: int = 0
+    close_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
         power_of_two = f"a power of two from {MIN_PAGE_BYTES} to {MAX_PAGE_BYTES}"
@@ -174,6 +177,7 @@ class StoreConfig:
         object.__setattr__(self, "engine", parse_kind("engine", self.engine, EngineKind))
         if not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s <= MAX_TIMEOUT_S):
             raise ConfigError("timeout_s", self.timeout_s, f"seconds, above 0 and up to {MAX_TIMEOUT_S}")
+        check_seconds("close_timeout_s", self.close_timeout_s)
 
     def _check_number(self, name: str, low: int, high: int, expected: str) -> None:
         number = _whole_number(name, getattr(self, name), low, high, expected)
@@ -189,6 +193,12 @@ def parse_kind(setting: str, value: object, kind: type[Kind]) -> Kind:
         near = difflib.get_close_matches(str(value), names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(setting, value, f"one of {', '.join(map(repr, names))}{hint}") from None
+
+
+def check_seconds(setting: str, seconds: float) -> None:
+    """Raise :class:`ConfigError` unless something can be waited for so long."""
+    if not (isinstance(seconds, (int, float)) and 0 <= seconds <= MAX_TIMEOUT_S):
+        raise ConfigError(setting, seconds, f"seconds, from 0 to {MAX_TIMEOUT_S}")
 
 
 def _whole_number(setting: str, value: SupportsIndex, low: int, high: int | None, expected: str) -> int:

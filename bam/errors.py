@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
-from errno import EMFILE, ENFILE
+from errno import EMFILE, ENFILE, ETIMEDOUT
+from typing import Any
 
 
 class BamError(Exception):
-    """Base of every error `bam` raises on purpose."""
+    """Base of every error `bam` raises on purpose. Fields and all, they can be sent to other processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.errno, self.strerror, self.filename) if isinstance(self, OSError) else self.args
+        return _rebuilt, (type(self), arguments, self.__dict__)
+
+
+def _rebuilt(kind: type[BamError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> BamError:
+    """An unpickled error; its constructor takes fields, which is not what exceptions are pickled as."""
+    error = kind.__new__(kind, *arguments)
+    if isinstance(error, OSError):
+        OSError.__init__(error, *arguments)
+    error.__dict__.update(fields)
+    return error
 
 
 class ConfigError(BamError, ValueError):
@@ -137,11 +151,32 @@ class WaitTimeout(BamError, TimeoutError):
     ----------
     awaited : str
     timeout_s : float
+    file : str or None
+    offset, length : int or None
+        Of the read awaited, where it is one: bytes in the file.
+    page_id : int or None
+        Page of the store the bytes belong to.
+    errno : int
+        ETIMEDOUT.
     """
 
-    def __init__(self, awaited: str, timeout_s: float, remedy: str) -> None:
-        self.awaited, self.timeout_s = awaited, timeout_s
-        super().__init__(f"waited {timeout_s:g} s for {awaited}. {remedy}")
+    def __init__(
+        self,
+        awaited: str,
+        timeout_s: float,
+        remedy: str,
+        *,
+        file: str | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+        page_id: int | None = None,
+    ) -> None:
+        self.awaited, self.timeout_s, self.remedy = awaited, timeout_s, remedy
+        self.file, self.offset, self.length, self.page_id = file, offset, length, page_id
+        OSError.__init__(self, ETIMEDOUT, os.strerror(ETIMEDOUT), file)
+
+    def __str__(self) -> str:
+        return f"waited {self.timeout_s:g} s for {self.awaited}. {self.remedy}"
 
 
 class ForkedError(BamError, RuntimeError):

@@ -27,6 +27,7 @@ from bam.native import function
 from bam.native.structs import CLayout
 from bam.stats import ReaderStats
 from bam.storage.engine import EngineInfo
+from bam.storage.leftovers import left_behind
 from bam.storage.native import NativeEngine
 
 _ERROR_BYTES = 512
@@ -160,9 +161,13 @@ class NativeReader(RowReader):
         where = (path, result.file_offset, result.length, result.error, result.page_id)
         if result.error == errno_codes.ETIMEDOUT:
             return WaitTimeout(
-                f"a read of {path} at offset {result.file_offset}",
+                f"{result.length} bytes at offset {result.file_offset} of {path}, page {result.page_id}",
                 self._config.timeout_s,
                 "The disk or the engine does not answer; the array stays usable",
+                file=path,
+                offset=result.file_offset,
+                length=result.length,
+                page_id=result.page_id,
             )
         if result.error == errno_codes.ENODATA:
             return TruncatedFileError(*where, note="the file ends before these bytes; restore it")
@@ -197,6 +202,20 @@ class NativeReader(RowReader):
         return self._engine.info()
 
     def close(self) -> None:
+        """Release it; calling it again does nothing.
+
+        Raises
+        ------
+        WaitTimeout
+            Reads that calls gave up have not ended in `close_timeout_s`. They are left behind: the memory
+            they may still be written to, and their files, stay in use until the process ends. The reader is
+            closed.
+        """
         handle, self._handle = self._handle, None
-        if handle is not None:
-            function("bam_store_destroy", None, [c_void_p])(handle)
+        if handle is None:
+            return
+        timeout_s = self._config.close_timeout_s
+        destroy = function("bam_store_destroy", c_uint32, [c_void_p, c_uint32])
+        n_reads = destroy(handle, int(timeout_s * 1000))
+        if n_reads:
+            raise left_behind(n_reads, self._engine.files, timeout_s)

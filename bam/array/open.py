@@ -85,6 +85,7 @@ def open_array(
     merge_bytes: int | str = 65536,
     bridge_bytes: int | str = 0,
     timeout_s: float = 60.0,
+    close_timeout_s: float = 10.0,
     seed: int = 0,
     reader: ReaderKind | str = ReaderKind.AUTO,
     wrap: Callable[[Engine], Engine] | None = None,
@@ -118,6 +119,9 @@ def open_array(
         takes less time than a second read. 0: only pages that follow each other.
     timeout_s : float
         A gather that makes no progress for so long raises :class:`bam.errors.WaitTimeout`.
+    close_timeout_s : float
+        Closing waits so long for reads that a gather gave up; then it leaves them, and the memory they go to,
+        behind, and raises :class:`bam.errors.WaitTimeout`.
     seed : int
         Of policy ``random``.
     reader : str
@@ -162,6 +166,7 @@ def open_array(
         merge_bytes=parse_bytes(merge_bytes, "merge_bytes"),
         bridge_bytes=parse_bytes(bridge_bytes, "bridge_bytes"),
         timeout_s=timeout_s,
+        close_timeout_s=close_timeout_s,
         seed=seed,
     )
     kind = parse_kind("device", device, DeviceKind)

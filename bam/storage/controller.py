@@ -7,6 +7,7 @@ from an SSD: entries, doorbells, phases and status codes are those of the NVMe b
 from __future__ import annotations
 
 import errno as errno_codes
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from bam.errors import (
     WaitTimeout,
 )
 from bam.layout import Layout
+from bam.storage.leftovers import keep_for_good
 from bam.storage.queue_server import ControllerSettings, ControllerStats, QueueServer
 from bam.storage.queues import (
     BLOCK_BYTES,
@@ -112,11 +114,12 @@ class SoftwareController:
         outcome = self.queues.read(lbas.astype(np.uint64), blocks_per_read, out, self.timeout_s)
         if outcome.state is BatchState.DONE:
             return
+        if outcome.state is not BatchState.FAILED or outcome.dw0 == errno_codes.ETIMEDOUT:
+            self._kept.append(out)  # as long as this object: reads given up end in it
         if outcome.state is BatchState.FAILED:
             raise self._storage_error(outcome, int(lbas[outcome.position]), blocks_per_read)
         if outcome.state is BatchState.CLOSED:
             raise ClosedError("software controller")
-        self._kept.append(out)
         raise WaitTimeout(
             f"{len(lbas) - outcome.position} of {len(lbas)} reads by the software controller",
             self.timeout_s,
@@ -132,20 +135,43 @@ class SoftwareController:
         return self.server.stats()
 
     def stop(self) -> None:
-        """Stop answering. Reads under way finish; others raise StorageError (ECANCELED) or ClosedError."""
+        """Stop answering. Reads under way finish; others raise StorageError (ECANCELED) or ClosedError.
+
+        Raises
+        ------
+        WaitTimeout
+            Reads have not ended in `close_timeout_s`: whoever waits for them gets a StorageError (ETIMEDOUT),
+            and they are left behind. The controller has stopped all the same.
+        """
         self.queues.set_life(QueueLife.CLOSING)
-        self.server.stop()
-        self.queues.set_life(QueueLife.DEAD)
+        try:
+            self.server.stop()
+        except WaitTimeout:
+            keep_for_good(self._kept)
+            raise
+        finally:
+            self.queues.set_life(QueueLife.DEAD)
 
     def close(self) -> None:
-        """Stop, wait for the calls of other threads, free everything. Calling it again does nothing."""
+        """Stop, wait for the calls of other threads, free everything. Calling it again does nothing.
+
+        Raises
+        ------
+        WaitTimeout
+            As :meth:`stop`; everything else is freed.
+        """
         try:
             self.stop()
         except (ClosedError, ForkedError):
             return
+        except WaitTimeout:
+            self._free()
+            raise
+        self._free()
+
+    def _free(self) -> None:
         self.queues.close()
         self.server.close()
-        self._kept.clear()
 
     def __enter__(self) -> SoftwareController:
         return self
@@ -157,7 +183,8 @@ class SoftwareController:
 
     def __del__(self) -> None:
         if hasattr(self, "server"):
-            self.close()
+            with suppress(WaitTimeout):  # which is logged
+                self.close()
 
     def _check(self, lbas: npt.NDArray[np.int64], blocks_per_read: int, out: npt.NDArray[np.uint8]) -> None:
         most = self.settings.max_transfer_bytes // BLOCK_BYTES

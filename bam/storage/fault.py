@@ -28,6 +28,8 @@ class FaultKind(Enum):
     SHORT_READ = 1
     DELAY = 2
     CORRUPT = 3
+    #: The read never ends. In C++ alone: in plain Python whoever reads would never come back.
+    SILENCE = 4
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ class FaultEngine(PythonEngine):
     """
 
     def __init__(self, inner: Engine, rules: Sequence[FaultRule]) -> None:
+        if any(rule.kind is FaultKind.SILENCE for rule in rules):
+            raise ConfigError("rules", FaultKind.SILENCE, "a native engine, which can be given up")
         super().__init__("fault", inner.files)
         self._inner, self._rules = inner, tuple(rules)
         self._seen, self._injected = [0] * len(rules), [0] * len(rules)
@@ -220,6 +224,7 @@ def _as_c(rule: FaultRule) -> _CRule:
         FaultKind.SHORT_READ: rule.n_bytes,
         FaultKind.DELAY: rule.delay_us,
         FaultKind.CORRUPT: rule.n_bytes,
+        FaultKind.SILENCE: 0,
     }
     return _CRule(
         kind=rule.kind.value,

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
 
-from bam.errors import ClosedError, ForkedError
+from bam.errors import ClosedError, ForkedError, WaitTimeout
 from bam.native import function
+
+#: How long closing waits for calls of other threads.
+CLOSE_TIMEOUT_S = 60.0
 
 
 class NativeHandle:
@@ -57,11 +60,19 @@ class NativeHandle:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuse new calls, wait for those under way, destroy the object. Calling it again does nothing."""
+        """Refuse new calls, wait for those under way, destroy the object. Calling it again does nothing.
+
+        Raises
+        ------
+        WaitTimeout
+            They do not return. The object stays for them.
+        """
         if os.getpid() != self._pid:
             return
         with self._changed:
             address, self._address = self._address, None
-            self._changed.wait_for(lambda: self._calls == 0)
+            if not self._changed.wait_for(lambda: self._calls == 0, CLOSE_TIMEOUT_S):
+                remedy = "Its memory stays in use. Check the disk"
+                raise WaitTimeout(f"{self._calls} calls of {self._what}", CLOSE_TIMEOUT_S, remedy)
         if address is not None:
             function(self._destroy, None, [c_void_p])(address)

@@ -8,9 +8,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bam.errors import ClosedError, ForkedError
+from bam.errors import ClosedError, ForkedError, WaitTimeout
 from bam.storage.buffers import check_spans
 from bam.storage.engine import ByteArray, Engine, FileInfo, ReadSpan
+
+#: How long closing waits for reads of other threads.
+CLOSE_TIMEOUT_S = 60.0
 
 
 class PythonEngine(Engine):
@@ -41,7 +44,13 @@ class PythonEngine(Engine):
             if self._closed:
                 return
             self._closed = True
-            self._idle.wait_for(lambda: self._reading == 0)
+            if not self._idle.wait_for(lambda: self._reading == 0, CLOSE_TIMEOUT_S):
+                # They keep the files: closed under a read, a descriptor could become another file's.
+                raise WaitTimeout(
+                    f"{self._reading} reads by other threads",
+                    CLOSE_TIMEOUT_S,
+                    f"The files of engine {self._name!r} stay open. Check the disk",
+                )
         self._release()
 
     def add_note(self, note: str) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bam.config import check_seconds
 from bam.errors import ConfigError, EngineUnavailable
 from bam.layout import Layout
 from bam.native import function
 from bam.native.structs import CLayout
 from bam.storage.handle import NativeHandle
+from bam.storage.leftovers import keep_for_good, left_behind
 from bam.storage.queues import BLOCK_BYTES, MAX_BLOCKS, CQueuePair
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class _Config(ctypes.Structure):
         ("n_threads", c_uint32),
         ("read_depth", c_uint32),
         ("max_transfer_bytes", c_uint32),
+        ("close_wait_ms", c_uint32),
         ("n_cores", c_uint32),
         ("cores", POINTER(c_int32)),
         ("destinations", c_void_p),
@@ -58,6 +61,7 @@ class _Counters(ctypes.Structure):
             "invalid_doorbells",
             "idle_sleeps",
             "max_in_flight",
+            "left_behind",
         )
     ]
 
@@ -76,12 +80,15 @@ class ControllerSettings:
         Longest command; a multiple of 512, at most 32 MiB. A thread has ``read_depth`` buffers of this size.
     cores : tuple of int
         Thread `i` runs on ``cores[i % len(cores)]``; empty: anywhere.
+    close_timeout_s : float
+        Stopping waits so long for reads in flight, and then leaves them behind.
     """
 
     n_threads: int = 1
     read_depth: int = 128
     max_transfer_bytes: int = 128 << 10
     cores: tuple[int, ...] = ()
+    close_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_threads <= 1024:
@@ -91,6 +98,7 @@ class ControllerSettings:
         blocks, rest = divmod(self.max_transfer_bytes, BLOCK_BYTES)
         if rest or not 1 <= blocks <= MAX_BLOCKS:
             raise ConfigError("max_transfer_bytes", self.max_transfer_bytes, "a multiple of 512 up to 32 MiB")
+        check_seconds("close_timeout_s", self.close_timeout_s)
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,8 @@ class ControllerStats:
         Times a thread with nothing to do went to sleep.
     max_in_flight : int
         Most commands being read at once by one thread.
+    left_behind : int
+        Reads that had not ended when the controller stopped.
     """
 
     commands: int
@@ -121,6 +131,7 @@ class ControllerStats:
     invalid_doorbells: int
     idle_sleeps: int
     max_in_flight: int
+    left_behind: int
 
 
 @dataclass(frozen=True)
@@ -167,7 +178,12 @@ class QueueServer:
             raise ConfigError("n_threads", settings.n_threads, f"at most one a queue pair ({len(pairs)})")
         cores = (c_int32 * max(1, len(settings.cores)))(*settings.cores)
         config = _Config(
-            settings.n_threads, settings.read_depth, settings.max_transfer_bytes, len(settings.cores), cores
+            settings.n_threads,
+            settings.read_depth,
+            settings.max_transfer_bytes,
+            int(settings.close_timeout_s * 1000),
+            len(settings.cores),
+            cores,
         )
         if destinations is not None:
             config.destinations, config.destination_bytes = destinations.ctypes.data, destinations.nbytes
@@ -186,16 +202,29 @@ class QueueServer:
             reason,
             _ERROR_BYTES,
         )
-        self._kept = engine, destinations
+        self._engine, self._destinations = engine, destinations
+        self._told = 0  # of these reads left behind stop() has raised
+        self._close_timeout_s = settings.close_timeout_s
         if not address:
             why = reason.value.decode(errors="replace")
             raise EngineUnavailable("software controller", why, "Change the setting the reason names")
         self._handle = NativeHandle(address, "bam_controller_destroy", "software controller")
 
     def stop(self) -> None:
-        """Finish reads in flight, complete commands still in the queues as aborted, and end the threads."""
+        """Finish reads in flight, complete commands still in the queues as aborted, and end the threads.
+
+        Raises
+        ------
+        WaitTimeout
+            Reads have not ended in time: their commands are completed as aborted, and they are left behind.
+            The controller has stopped. Only the first call raises.
+        """
         with self._handle.use() as handle:
             function("bam_controller_stop", None, [c_void_p])(handle)
+        n_reads, self._told = self.stats().left_behind - self._told, self.stats().left_behind
+        if n_reads:
+            keep_for_good(self._destinations)
+            raise left_behind(n_reads, self._engine.files, self._close_timeout_s)
 
     def stats(self) -> ControllerStats:
         """Counters now."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bam.config import check_seconds
 from bam.errors import ClosedError, ConfigError, FileChangedError, StorageError, TruncatedFileError
 from bam.layout import Layout
 from bam.native import function
@@ -52,7 +53,13 @@ class RangeReads:
 
 
 def read_ranges(
-    engine: NativeEngine, layout: Layout, offsets: Sequence[int], lengths: Sequence[int], *, depth: int = 64
+    engine: NativeEngine,
+    layout: Layout,
+    offsets: Sequence[int],
+    lengths: Sequence[int],
+    *,
+    depth: int = 64,
+    timeout_s: float = 60.0,
 ) -> RangeReads:
     """Read ``lengths[i]`` logical bytes from ``offsets[i]`` on, for every i; returns when all are done.
 
@@ -65,6 +72,8 @@ def read_ranges(
         Ranges of the layout, each at most 1 GiB.
     depth : int
         Most ranges being read at a time.
+    timeout_s : float
+        When no read ends for so long, the ranges that are left fail with ETIMEDOUT.
 
     Raises
     ------
@@ -72,7 +81,7 @@ def read_ranges(
         The layout does not fit the engine, or there is no memory for so many ranges.
     ClosedError, ForkedError
     """
-    _check(layout, offsets, lengths, depth)
+    _check(layout, offsets, lengths, depth, timeout_s)
     destinations = [np.empty(length, np.uint8) for length in lengths]
     failures = (_Failure * len(offsets))()
     counters = _Counters()
@@ -82,12 +91,13 @@ def read_ranges(
     read = function(
         "bam_span_reader_read",
         c_int32,
-        [c_void_p, POINTER(CLayout), c_uint32, c_uint64, *[c_void_p] * 5, c_char_p, c_size_t],
+        [c_void_p, POINTER(CLayout), c_uint32, c_uint32, c_uint64, *[c_void_p] * 5, c_char_p, c_size_t],
     )
     status = read(
         engine.handle,
         CLayout.from_layout(layout),
         depth,
+        int(timeout_s * 1000),
         len(offsets),
         starts.ctypes.data,
         sizes.ctypes.data,
@@ -121,9 +131,12 @@ def storage_error(path: str, offset: int, length: int, code: int) -> StorageErro
     return StorageError(path, offset, length, code, note="check the disk; the array stays usable")
 
 
-def _check(layout: Layout, offsets: Sequence[int], lengths: Sequence[int], depth: int) -> None:
+def _check(
+    layout: Layout, offsets: Sequence[int], lengths: Sequence[int], depth: int, timeout_s: float
+) -> None:
     if len(offsets) != len(lengths):
         raise ConfigError("lengths", len(lengths), f"one for each of the {len(offsets)} offsets")
+    check_seconds("timeout_s", timeout_s)
     if depth < 1:
         raise ConfigError("depth", depth, "at least 1")
     for offset, length in zip(offsets, lengths, strict=True):

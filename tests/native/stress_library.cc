@@ -2,10 +2,14 @@
 // over a file in the temporary directory.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 
 #include "bam/host_queues.h"
 #include "bam/software_controller.h"
@@ -168,7 +172,7 @@ std::string stress_controller(std::shared_ptr<bam::Engine> engine, Checks& check
   bam::HostQueues queues(3, 8);
   std::string reason;
   auto controller = bam::SoftwareController::create(std::move(engine), layout_of(extent), queues.pairs(),
-                                                    {2, 16, 4096, 0, nullptr}, &reason);
+                                                    {2, 16, 4096, 60'000, 0, nullptr}, &reason);
   checks.expect(controller != nullptr, "no controller");
   if (controller == nullptr) return reason;
   std::atomic<uint64_t> batches{0}, closed{0};
@@ -203,6 +207,138 @@ std::string stress_controller(std::shared_ptr<bam::Engine> engine, Checks& check
   checks.expect(closed == kThreads && batches >= kThreads * kRounds, "batches are missing");
   return std::to_string(batches) + " batches of 24 commands, " + std::to_string(controller->counters().aborted) +
          " aborted";
+}
+
+// What an engine whose disk does not answer has taken, and a thread that answers it late.
+class LateDisk {
+ public:
+  LateDisk() : thread_([this] { answer(); }) {}
+  ~LateDisk() {
+    open();
+    thread_.join();
+  }
+  void take(const bam::ReadRequest& request) {
+    std::lock_guard lock(mutex_);
+    taken_.push_back(request);
+  }
+  // Everything taken is written to its destination; returns when that was done.
+  void open() {
+    std::unique_lock lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return taken_.empty(); });
+  }
+
+ private:
+  void answer() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return open_; });
+    for (const bam::ReadRequest& request : taken_) std::memset(request.destination, 0xee, request.length);
+    taken_.clear();
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bam::ReadRequest> taken_;
+  bool open_ = false;
+  std::thread thread_;
+};
+
+// Its reads never end. What is destroyed before them would be written to all the same.
+class SilentEngine final : public bam::Engine {
+ public:
+  explicit SilentEngine(LateDisk& disk) : disk_(disk), files_{{"silent", kFileBytes, 512, 512, true}} {}
+  std::unique_ptr<bam::Channel> open_channel(uint32_t depth, std::string*) override {
+    return std::make_unique<SilentChannel>(disk_, depth);
+  }
+  const std::vector<bam::FileInfo>& files() const override { return files_; }
+  std::string describe() const override { return "{}"; }
+
+ private:
+  class SilentChannel final : public bam::Channel {
+   public:
+    SilentChannel(LateDisk& disk, uint32_t depth) : disk_(disk), depth_(depth) {}
+    uint32_t submit(const bam::ReadRequest* requests, uint32_t count) override {
+      uint32_t taken = std::min(count, depth_ - in_flight_);
+      for (uint32_t i = 0; i < taken; i++) disk_.take(requests[i]);
+      in_flight_ += taken;
+      return taken;
+    }
+    uint32_t poll(bam::ReadCompletion*, uint32_t, uint32_t wait_us) override {
+      std::this_thread::sleep_for(std::chrono::microseconds(wait_us));
+      return 0;
+    }
+    uint32_t depth() const override { return depth_; }
+    uint32_t in_flight() const override { return in_flight_; }
+
+   private:
+    LateDisk& disk_;
+    uint32_t depth_, in_flight_ = 0;
+  };
+
+  LateDisk& disk_;
+  std::vector<bam::FileInfo> files_;
+};
+
+// Gathers give up, closing leaves their reads behind, and the disk writes to where they were to go.
+std::string stress_silence(Checks& checks) {
+  LateDisk disk;
+  const bam::Extent extent{0, kFileBytes, 0, 0, 0};
+  int error = 0;
+  std::shared_ptr<bam::HostCache> cache = bam::HostCache::create({64, kPageBytes, bam::Policy::clock, 1}, &error);
+  uint32_t left = 0;
+  {
+    bam::Store store(std::make_shared<SilentEngine>(disk), layout_of(extent), cache, {kPageBytes, 16, 4096, 0, 50, 0});
+    run_threads(3, [&](uint32_t thread) {
+      std::vector<int64_t> ids(64);
+      for (size_t i = 0; i < ids.size(); i++) ids[i] = static_cast<int64_t>((thread * 97 + i * 53) % kRows);
+      std::vector<uint8_t> out(ids.size() * kRowBytes);
+      bam::GatherResult result{};
+      std::string reason;
+      store.gather({ids.data(), ids.size(), nullptr, out.data(), kRowBytes, nullptr}, &result, &reason);
+      checks.expect(result.error == ETIMEDOUT, "a gather without an answer did not time out");
+    });
+    left = store.close(20);
+  }
+  for (uint64_t line = 0; line < cache->n_lines(); line++)
+    checks.expect(bam::pins_of(cache->state.lines[line]) == 0, "pins are left");
+  cache.reset();
+  checks.expect(left > 0, "no reads were left behind");
+  disk.open();
+  return std::to_string(left) + " reads left behind";
+}
+
+// The same under the controller: commands are aborted.
+std::string stress_silent_controller(Checks& checks) {
+  LateDisk disk;
+  const bam::Extent extent{0, kFileBytes, 0, 0, 0};
+  bam::HostQueues queues(2, 8);
+  std::string reason;
+  auto controller = bam::SoftwareController::create(std::make_shared<SilentEngine>(disk), layout_of(extent),
+                                                    queues.pairs(), {2, 16, 4096, 20, 0, nullptr}, &reason);
+  checks.expect(controller != nullptr, "no controller");
+  if (controller == nullptr) return reason;
+  // They outlive the disk's answers, as the memory of commands must that were aborted with ETIMEDOUT.
+  std::vector<uint8_t> outs[2] = {std::vector<uint8_t>(4 * bam::kBlockBytes), std::vector<uint8_t>(4 * bam::kBlockBytes)};
+  run_threads(3, [&](uint32_t thread) {
+    if (thread == 2) {
+      while (controller->counters().commands < 2) std::this_thread::yield();
+      queues.set_life(bam::QueueLife::closing);
+      controller->stop();
+      queues.set_life(bam::QueueLife::dead);
+      return;
+    }
+    uint64_t slbas[4] = {thread, 8, 16, 24};
+    bam::BatchOutcome outcome = queues.read({slbas, 4, outs[thread].data(), bam::kBlockBytes, 1, 60'000});
+    bool given_up = outcome.state == bam::BatchState::failed || outcome.state == bam::BatchState::closed;
+    checks.expect(given_up, "a batch without an answer did not fail");
+  });
+  uint64_t left = controller->counters().left_behind;
+  checks.expect(left > 0, "no reads were left behind");
+  controller.reset();
+  disk.open();
+  return std::to_string(left) + " reads left behind";
 }
 
 using Body = std::function<std::string(std::shared_ptr<bam::Engine>, Checks&)>;
@@ -243,6 +379,8 @@ std::vector<Test> library_tests() {
     tests.push_back(with_engine("span readers", kind, kFileBytes, stress_readers));
     tests.push_back(with_engine("host queues and controller", kind, kFileBytes, stress_controller));
   }
+  tests.push_back({"store over a disk that does not answer", stress_silence});
+  tests.push_back({"controller over a disk that does not answer", stress_silent_controller});
   return tests;
 }
 

@@ -10,6 +10,7 @@ namespace bam {
 namespace {
 
 using P = HostPlatform;
+using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kBurst = 64;         // commands taken from one queue before the next has its turn
 constexpr uint32_t kYieldRounds = 64;   // rounds without news before a thread rests
@@ -35,9 +36,21 @@ void ControllerWorker::run() {
     if (news == 0) news = rest(++quiet_rounds);
     if (news != 0) quiet_rounds = 0;
   }
-  while (reader_->in_flight() != 0) advance(kFinishWaitUs);
+  finish_reads();
   for (ServedQueue& queue : queues_) abort_waiting(queue);
-  reader_.reset();
+}
+
+// Waits for the reads in flight; those that do not end in time are given up, and their commands say so.
+void ControllerWorker::finish_reads() {
+  auto deadline = Clock::now() + std::chrono::milliseconds(config_.close_wait_ms);
+  while (reader_->in_flight() != 0 && Clock::now() < deadline) advance(kFinishWaitUs);
+  for (InFlight& command : commands_) {
+    if (!command.outstanding) continue;
+    command.outstanding = false;
+    counters_.aborted.add(1);
+    complete(queues_[command.queue], {command.cid, status_field(Status::abort_requested), ETIMEDOUT, 0});
+  }
+  counters_.left_behind.add(reader_->close(0));
 }
 
 uint32_t ControllerWorker::serve_queue(uint32_t index) {
@@ -89,7 +102,7 @@ void ControllerWorker::start_read(uint32_t index, const Sqe& sqe) {
   }
   uint32_t tag = free_tags_.back();
   free_tags_.pop_back();
-  commands_[tag] = {index, block_count(sqe), start_block(sqe), sqe.prp1, sqe.cid};
+  commands_[tag] = {index, block_count(sqe), start_block(sqe), sqe.prp1, sqe.cid, true};
   uint64_t first = start_block(sqe) * kBlockBytes;
   uint64_t length = std::min(uint64_t{block_count(sqe)} * kBlockBytes, layout_.logical_bytes - first);
   reader_->start_into(first, static_cast<uint32_t>(length), tag, reinterpret_cast<uint8_t*>(sqe.prp1),
@@ -99,6 +112,7 @@ void ControllerWorker::start_read(uint32_t index, const Sqe& sqe) {
 
 void ControllerWorker::on_read(const RangeResult& result) {
   const InFlight command = commands_[result.tag];
+  commands_[result.tag].outstanding = false;
   free_tags_.push_back(static_cast<uint32_t>(result.tag));
   Completion completion{command.cid, status_field(status_of_errno(result.error)), 0, 0};
   if (result.error == 0) {

@@ -26,7 +26,7 @@ class Counter {
 
 // ControllerCounters of one worker.
 struct WorkerCounters {
-  Counter commands, errors, aborted, reads, bytes_read, invalid_doorbells, idle_sleeps, max_in_flight;
+  Counter commands, errors, aborted, reads, bytes_read, invalid_doorbells, idle_sleeps, max_in_flight, left_behind;
 };
 
 // A queue pair as its worker sees it.
@@ -46,6 +46,7 @@ struct InFlight {
   uint64_t slba;
   uint64_t destination;
   uint16_t cid;
+  bool outstanding;
 };
 
 class ControllerWorker {
@@ -60,7 +61,7 @@ class ControllerWorker {
 
   // In the worker's own thread, and in this order.
   bool open_reader(Engine& engine, std::string* error);
-  void run();  // until `stopping`; then finishes what is in flight and aborts what waits in the queues
+  void run();  // until `stopping`; then finishes what is in flight, for a bounded time, and aborts what waits
 
  private:
   uint32_t serve_queue(uint32_t index);
@@ -74,6 +75,7 @@ class ControllerWorker {
   bool post_waiting(ServedQueue& queue);
   uint32_t advance(uint32_t wait_us);
   uint32_t rest(uint32_t quiet_rounds);
+  void finish_reads();
   void abort_waiting(ServedQueue& queue);
 
   const Layout layout_;

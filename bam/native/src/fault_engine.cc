@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-enum class FaultKind : uint32_t { error = 0, short_read = 1, delay = 2, corrupt = 3 };
+enum class FaultKind : uint32_t { error = 0, short_read = 1, delay = 2, corrupt = 3, silence = 4 };
 enum class FaultWhen : uint32_t { nth = 0, every = 1, probability = 2 };
 
 // One rule as the C ABI takes it. Each rule counts the reads of its file, from 1, in the order of submission.
@@ -110,6 +110,7 @@ struct FaultyRead {
   uint64_t corrupt_bytes;
   uint64_t corrupt_seed;
   uint64_t delay_us;
+  bool silent;            // is never reported
   int64_t result;
   Clock::time_point due;
 };
@@ -140,7 +141,7 @@ class FaultChannel final : public Channel {
 };
 
 void FaultChannel::decide(const ReadRequest& request, FaultyRead* read) {
-  *read = {request.tag, static_cast<uint8_t*>(request.destination), request.length, 0, UINT64_MAX, 0, 0, 0, 0, {}};
+  *read = {request.tag, static_cast<uint8_t*>(request.destination), request.length, 0, UINT64_MAX, 0, 0, 0, false, 0, {}};
   for (const auto& state : engine_->rules()) {
     uint64_t injection = state->fires(request.file);
     if (injection == 0) continue;
@@ -151,6 +152,7 @@ void FaultChannel::decide(const ReadRequest& request, FaultyRead* read) {
         break;
       case FaultKind::short_read: read->longest = std::min(read->longest, rule.value); break;
       case FaultKind::delay: read->delay_us += rule.value; break;
+      case FaultKind::silence: read->silent = true; break;
       case FaultKind::corrupt:
         read->corrupt_bytes = rule.value;
         read->corrupt_seed = draw(rule.seed, injection);
@@ -165,6 +167,7 @@ uint32_t FaultChannel::submit(const ReadRequest* requests, uint32_t count) {
     uint32_t slot = reads_.take();
     FaultyRead& read = reads_[slot];
     decide(requests[i], &read);
+    if (read.silent) continue;  // its slot stays in use
     if (read.error != 0) {
       read.result = -read.error;
       read.due = Clock::now() + std::chrono::microseconds(read.delay_us);

@@ -99,6 +99,7 @@ ControllerCounters SoftwareController::counters() const {
     sum.bytes_read += counted.bytes_read.get();
     sum.invalid_doorbells += counted.invalid_doorbells.get();
     sum.idle_sleeps += counted.idle_sleeps.get();
+    sum.left_behind += counted.left_behind.get();
     sum.max_in_flight = std::max(sum.max_in_flight, counted.max_in_flight.get());
   }
   return sum;

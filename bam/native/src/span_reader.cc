@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fork_guard.h"
+#include "leftovers.h"
 #include "staging.h"
 
 namespace bam {
@@ -94,9 +95,8 @@ class Reader final : public SpanReader {
     for (uint32_t slot = depth; slot-- > 0;) free_.push_back(slot);
     for (uint32_t slot = static_cast<uint32_t>(slots_.size()); slot-- > depth;) free_long_.push_back(slot);
   }
-  ~Reader() override {
-    if (fork_.forked()) (void)channel_.release();  // its rings and threads are the parent's
-  }
+  ~Reader() override { close(kCloseWaitMs); }
+  uint32_t close(uint32_t wait_ms) override;
 
   bool open(std::string* error);
 
@@ -158,7 +158,7 @@ class Reader final : public SpanReader {
   std::vector<ReadCompletion> completions_;
   ReaderCounters counters_;
   ForkGuard fork_;
-  std::unique_ptr<Staging> staging_;  // outlives the channel, which waits for reads into it
+  std::unique_ptr<Staging> staging_;  // outlives the channel's reads
   std::unique_ptr<Channel> channel_;
 };
 
@@ -191,6 +191,18 @@ bool Reader::open(std::string* error) {
   completions_.resize(std::min(kHarvest, channel_->depth()));
   looks_.resize(units_.size());
   return true;
+}
+
+uint32_t Reader::close(uint32_t wait_ms) {
+  if (channel_ == nullptr) return 0;
+  if (fork_.forked()) {
+    (void)channel_.release();  // its rings and threads are the parent's
+    return 0;
+  }
+  uint32_t left = await_reads(*channel_, wait_ms);
+  if (left > 0) leave_behind(std::move(channel_), std::move(staging_));
+  else channel_.reset();
+  return left;
 }
 
 void Reader::start_into(uint64_t logical_offset, uint32_t length, uint64_t tag, uint8_t* destination,

@@ -1,6 +1,7 @@
 // C ABI: reads a list of logical ranges through a SpanReader and waits for all of them.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "bam/span_reader.h"
@@ -9,7 +10,9 @@
 namespace bam {
 namespace {
 
-constexpr uint32_t kWaitUs = 100'000;
+constexpr uint32_t kWaitUs = 20'000;
+
+using Clock = std::chrono::steady_clock;
 
 struct RangeFailure {
   int32_t error;  // 0: the bytes are at their destination
@@ -21,6 +24,13 @@ struct Batch {
   uint8_t* const* destinations;
   RangeFailure* failures;
 };
+
+// What stands for a range until it is done.
+RangeFailure not_yet(const Layout& layout, uint64_t offset, uint32_t length) {
+  if (length == 0 || offset >= layout.logical_bytes) return {ETIMEDOUT, 0, 0};
+  FileRun run = locate(layout, offset, length);
+  return {ETIMEDOUT, run.file, run.file_offset};
+}
 
 void on_done(void* context, const RangeResult& result) {
   const Batch& batch = *static_cast<const Batch*>(context);
@@ -34,9 +44,9 @@ void on_done(void* context, const RangeResult& result) {
 extern "C" {
 
 // Reads range i (`lengths[i]` bytes at logical `offsets[i]`) to `destinations[i]`, up to `depth` at a time, and notes
-// in `failures[i]` how that went. Returns 0, EBADF (handle not open) or EIO with a reason in `error`.
-int32_t bam_span_reader_read(const void* handle, const bam::Layout* layout, uint32_t depth, uint64_t count,
-                             const uint64_t* offsets, const uint32_t* lengths, uint8_t* const* destinations,
+// in `failures[i]` how that went; ETIMEDOUT when no read ended for `timeout_ms`. Returns 0, EBADF (handle not open) or EIO with a reason in `error`.
+int32_t bam_span_reader_read(const void* handle, const bam::Layout* layout, uint32_t depth, uint32_t timeout_ms,
+                             uint64_t count, const uint64_t* offsets, const uint32_t* lengths, uint8_t* const* destinations,
                              bam::RangeFailure* failures, bam::ReaderCounters* counters, char* error, size_t capacity) {
   std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
   if (engine == nullptr) return EBADF;
@@ -48,12 +58,18 @@ int32_t bam_span_reader_read(const void* handle, const bam::Layout* layout, uint
     return EIO;
   }
   bam::Batch batch{destinations, failures};
+  for (uint64_t i = 0; i < count; i++) failures[i] = bam::not_yet(*layout, offsets[i], lengths[i]);
+  auto progress = bam::Clock::now();
   for (uint64_t started = 0, done = 0; done < count;) {
     for (; started < count && reader->can_start(lengths[started]); started++)
       reader->start(offsets[started], lengths[started], started);
+    uint64_t reads = reader->counters().reads;
     done += reader->advance(bam::kWaitUs, bam::on_done, &batch);
+    if (reader->counters().reads != reads) progress = bam::Clock::now();
+    else if (bam::Clock::now() - progress > std::chrono::milliseconds(timeout_ms)) break;
   }
   *counters = reader->counters();
+  reader->close(timeout_ms);
   return 0;
 }
 

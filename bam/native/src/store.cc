@@ -1,15 +1,19 @@
 // The store and its C ABI.
 #include "bam/store.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <new>
 
 #include "bam/gatherer.h"
 #include "engine_registry.h"
+#include "leftovers.h"
 
 namespace bam {
 
 namespace {
+using Clock = std::chrono::steady_clock;
 constexpr size_t kIdleGatherers = 16;  // kept for later calls; more run at a time if more threads call
 }
 
@@ -22,6 +26,19 @@ Store::Store(std::shared_ptr<Engine> engine, const Layout& layout, std::shared_p
 }
 
 Store::~Store() = default;
+
+uint32_t Store::close(uint32_t wait_ms) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
+  uint32_t left = 0;
+  for (auto& gatherer : abandoned_) {
+    int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    left += gatherer->close(static_cast<uint32_t>(std::max<int64_t>(ms, 0)));
+  }
+  abandoned_.clear();
+  idle_.clear();
+  return left;
+}
 
 std::unique_ptr<Gatherer> Store::borrow(std::string* error) {
   {
@@ -99,7 +116,13 @@ void* bam_store_create(void* engine, void* cache, const bam::Layout* layout, con
   return new (std::nothrow) StoreHandle{{shared_engine, *layout, shared_cache, *config}};
 }
 
-void bam_store_destroy(void* store) { delete static_cast<StoreHandle*>(store); }
+// Waits at most `wait_ms` for reads that calls gave up. Returns how many were left behind, with their memory.
+uint32_t bam_store_destroy(void* store, uint32_t wait_ms) {
+  StoreHandle* handle = static_cast<StoreHandle*>(store);
+  uint32_t left = handle->store.close(wait_ms);
+  delete handle;
+  return left;
+}
 
 int bam_store_gather(void* store, const bam::GatherRequest* request, bam::GatherResult* result, char* error,
                      uint64_t error_bytes) {
@@ -125,6 +148,9 @@ void bam_store_note_uses(void* store, const int64_t* ids, const uint64_t* next_u
 void bam_store_forget_uses(void* store, uint64_t horizon, uint64_t instead) {
   bam::forget_uses<bam::HostPlatform>(static_cast<StoreHandle*>(store)->store.cache().state, horizon, instead);
 }
+
+// Memory of reads that had not ended when their reader closed.
+uint64_t bam_bytes_left_behind() { return bam::bytes_left_behind(); }
 
 void bam_store_counters(void* store, bam::StoreCounters* counters) {
   *counters = static_cast<StoreHandle*>(store)->store.counters();

@@ -49,7 +49,7 @@ struct FileLook {
 
 class Channel {
  public:
-  // Waits for the reads in flight: their destinations are being written until then.
+  // Only when no read is in flight: their destinations are written to until they end (leftovers.h).
   virtual ~Channel() = default;
   // Takes the first k requests, as many as the queue has room for, and returns k. They start at the next poll() at
   // the latest, so one system call can submit and wait.

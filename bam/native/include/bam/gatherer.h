@@ -91,6 +91,8 @@ class Gatherer {
   bool run(const GatherRequest& request, GatherResult* result, StoreCounters* counters);
   // After a run() that returned false: whether the reads it gave up have ended by now, so that it can serve again.
   bool settled();
+  // See SpanReader::close().
+  uint32_t close(uint32_t wait_ms) { return reader_->close(wait_ms); }
 
  private:
   enum class Source : uint8_t { hit, joined, storage };

@@ -5,7 +5,7 @@
 //
 // Reads with PRP entry 1 as the address of one contiguous destination in this process (so the rules for PRP entry
 // 2 and PRP lists do not apply), a multiple of 4 as the specification wants. The destination must stay valid until
-// the command completes. Anything else in a command that cannot be served is completed with a status.
+// the command completes; for good if it completes as aborted with ETIMEDOUT, because a disk that did not answer may yet. Anything else in a command that cannot be served is completed with a status.
 //
 // Each thread owns a share of the queue pairs and a SpanReader of its own. A thread that has nothing to do yields,
 // then sleeps, longer and longer up to kLongestSleepUs.
@@ -31,6 +31,7 @@ struct ControllerConfig {
   uint32_t n_threads;
   uint32_t read_depth;          // reads in flight of one thread
   uint32_t max_transfer_bytes;  // longest command; a multiple of 512, at most 32 MiB
+  uint32_t close_wait_ms;       // stop() waits so long for reads in flight
   uint32_t n_cores;             // 0: threads run anywhere; else thread i on cores[i % n_cores]
   const int32_t* cores;         // used by create() alone
   void* destinations;           // memory that most commands read into, if any: reads go straight there
@@ -52,12 +53,13 @@ static_assert(sizeof(ErrorRecord) == 32, "ABI");
 struct ControllerCounters {
   uint64_t commands;           // fetched
   uint64_t errors;             // completed with another status than success
-  uint64_t aborted;            // of these, found in the queues when the controller stopped
+  uint64_t aborted;            // of these, not read when the controller stopped
   uint64_t reads;              // of the engine, retries included
   uint64_t bytes_read;
   uint64_t invalid_doorbells;  // tails that are no slot of their queue; ignored
   uint64_t idle_sleeps;
   uint64_t max_in_flight;      // most commands being read at once, of one thread
+  uint64_t left_behind;        // reads that had not ended when the controller stopped (leftovers.h)
 };
 constexpr uint32_t kControllerCounters = sizeof(ControllerCounters) / sizeof(uint64_t);
 
@@ -87,7 +89,8 @@ class SoftwareController {
   SoftwareController(const SoftwareController&) = delete;
   SoftwareController& operator=(const SoftwareController&) = delete;
 
-  // Finishes reads in flight, completes commands not yet fetched as aborted, and joins the threads. Idempotent.
+  // Finishes reads in flight, for at most close_wait_ms, completes the commands of others and those not yet fetched as
+  // aborted, and joins the threads. Idempotent.
   void stop();
 
   const ErrorLog& errors() const { return errors_; }

@@ -19,6 +19,7 @@
 namespace bam {
 
 constexpr uint32_t kMaxStalls = 64;
+constexpr uint32_t kCloseWaitMs = 10'000;
 
 struct RangeResult {
   uint64_t tag;
@@ -47,7 +48,11 @@ class SpanReader {
   static std::unique_ptr<SpanReader> create(Engine& engine, const Layout& layout, uint32_t depth,
                                             uint32_t max_range_bytes, std::string* error,
                                             uint32_t short_range_bytes = 0);
+  // As close(kCloseWaitMs).
   virtual ~SpanReader() = default;
+  // Waits at most `wait_ms` for the reads in flight and drops what they bring. Reads that have not ended by then are
+  // left behind (leftovers.h) with the memory they go to. Returns how many. Afterwards nothing but the destructor.
+  virtual uint32_t close(uint32_t wait_ms) = 0;
 
   virtual bool can_start(uint32_t length) const = 0;  // a staging slot for such a range is free
   virtual void start(uint64_t logical_offset, uint32_t length, uint64_t tag) = 0;

@@ -70,6 +70,9 @@ class Store {
   // Thread-safe. A negative return is -errno: no reads could be started at all (`error` says why).
   int gather(const GatherRequest& request, GatherResult* result, std::string* error);
   StoreCounters counters() const;
+  // When no call is under way and none will come: waits at most `wait_ms` for reads that calls gave up, and leaves
+  // behind those that have not ended (leftovers.h). Returns how many.
+  uint32_t close(uint32_t wait_ms);
 
   Engine& engine() { return *engine_; }
   const Layout& layout() const { return layout_; }
