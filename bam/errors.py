@@ -136,6 +136,19 @@ class NativeLibraryMissing(EngineUnavailable):
         )
 
 
+class NativeFailure(BamError, RuntimeError):
+    """The native library failed in a way it should not; report it.
+
+    Attributes
+    ----------
+    reason : str
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}; this is a fault of bam, please report it")
+
+
 class ClosedError(BamError, ValueError):
     """The array, engine or cache was closed before this call."""
 

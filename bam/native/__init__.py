@@ -8,18 +8,19 @@ engines and the reference cache remain.
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bam.errors import NativeLibraryMissing
+from bam.errors import NativeFailure, NativeLibraryMissing
 
 LIBRARY_NAME = "libbam_native.so"
 
 #: Version of the C ABI; raised with every change of a signature or struct. `bam_abi_version()` must agree.
-ABI_VERSION = 5
+ABI_VERSION = 6
 
 
 def library_path() -> Path | None:
@@ -69,7 +70,35 @@ def available() -> bool:
 
 
 def function(name: str, result: Any, arguments: Sequence[Any]) -> Any:
-    """The C function `name` with its signature set; :class:`NativeLibraryMissing` where there is none."""
+    """The C function `name` with its signature set; :class:`NativeLibraryMissing` where there is none.
+
+    A call that fails for lack of memory raises :class:`MemoryError`.
+    """
     found = getattr(library(), name)
     found.restype, found.argtypes = result, list(arguments)
+    if name == "bam_cache_create" or not name.startswith(_NEVER_FAIL):
+        found.errcheck = _raise_failure
+    return found
+
+
+#: Functions that allocate nothing, and are called often.
+_NEVER_FAIL = ("bam_cache_", "bam_copy_", "bam_nvme_")
+
+
+def _raise_failure(result: Any, called: Any, arguments: Any) -> Any:
+    """The result of a call, or what was thrown in it: no C++ exception leaves the library (guard.h)."""
+    code = _declared("bam_take_failure", ctypes.c_int32)()
+    if not code:
+        return result
+    text: bytes = _declared("bam_failure_text", ctypes.c_char_p)()
+    reason = f"{called.__name__}: {text.decode(errors='replace')}"
+    if code == errno.ENOMEM:
+        raise MemoryError(reason)
+    raise NativeFailure(reason)
+
+
+@functools.cache
+def _declared(name: str, result: Any) -> Any:
+    found = getattr(library(), name)
+    found.restype, found.argtypes = result, []
     return found

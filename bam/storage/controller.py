@@ -75,7 +75,8 @@ class SoftwareController:
         self.settings, self.timeout_s = settings, timeout_s
         self.n_blocks = -(-layout.logical_bytes // BLOCK_BYTES)
         self._paths = tuple(file.path for file in engine.files)
-        self._kept: list[npt.NDArray[np.uint8]] = []
+        self._kept: list[npt.NDArray[np.uint8]] = []  # reads given up end in these
+        self._keep_for_good = False
         self.queues = HostQueues(n_queue_pairs, depth)
         try:
             self.server = QueueServer(engine, layout, self.queues.pairs, settings)
@@ -115,7 +116,7 @@ class SoftwareController:
         if outcome.state is BatchState.DONE:
             return
         if outcome.state is not BatchState.FAILED or outcome.dw0 == errno_codes.ETIMEDOUT:
-            self._kept.append(out)  # as long as this object: reads given up end in it
+            self._kept.append(out)
         if outcome.state is BatchState.FAILED:
             raise self._storage_error(outcome, int(lbas[outcome.position]), blocks_per_read)
         if outcome.state is BatchState.CLOSED:
@@ -147,6 +148,7 @@ class SoftwareController:
         try:
             self.server.stop()
         except WaitTimeout:
+            self._keep_for_good = True
             keep_for_good(self._kept)
             raise
         finally:
@@ -172,6 +174,8 @@ class SoftwareController:
     def _free(self) -> None:
         self.queues.close()
         self.server.close()
+        if not self._keep_for_good:
+            self._kept.clear()
 
     def __enter__(self) -> SoftwareController:
         return self

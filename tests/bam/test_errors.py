@@ -20,6 +20,7 @@ EXAMPLES: list[errors.BamError] = [
     errors.RowOutOfRange(2**70, 10, 3),
     errors.EngineUnavailable("uring", "refused", "Allow it"),
     errors.NativeLibraryMissing("uring"),
+    errors.NativeFailure("bam_store_gather: surprise"),
     errors.ClosedError("array"),
     errors.WaitTimeout("bytes", 1.5, "Wait", file="/a", offset=4096, length=512, page_id=8),
     errors.ForkedError("engine"),

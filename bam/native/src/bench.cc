@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "bam/engine.h"
 #include "bam/policy.h"
 #include "engine_registry.h"
+#include "guard.h"
 
 namespace {
 
@@ -68,23 +70,26 @@ extern "C" {
 // Reads random blocks of the engine's file 0 for `seconds`. Returns 0, or -1 when the channel cannot be made.
 int bam_bench_random_reads(void* engine, uint32_t depth, uint32_t block_bytes, uint64_t seed, double seconds,
                            uint64_t* completed, uint64_t* failed, double* elapsed) {
-  std::shared_ptr<bam::Engine> shared = bam::find_engine(engine);
-  std::string error;
-  if (!shared) return -1;
-  std::unique_ptr<bam::Channel> channel = shared->open_channel(depth, &error);
-  if (!channel) return -1;
-  uint64_t bytes = uint64_t{channel->depth()} * block_bytes;
-  std::unique_ptr<uint8_t, decltype(&std::free)> staging(
-      static_cast<uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), &std::free);
-  std::memset(staging.get(), 0, bytes);
-  channel->register_buffer(staging.get(), bytes);
-  Target target = {0, block_bytes, shared->files()[0].bytes / block_bytes, seed};
-  Reads reads = read_randomly(*channel, staging.get(), target, seconds);
-  channel.reset();  // before its buffer goes
-  *completed = reads.completed;
-  *failed = reads.failed;
-  *elapsed = reads.seconds;
-  return 0;
+  return bam::guarded(-1, [&]() -> int {
+    std::shared_ptr<bam::Engine> shared = bam::find_engine(engine);
+    std::string error;
+    if (!shared) return -1;
+    std::unique_ptr<bam::Channel> channel = shared->open_channel(depth, &error);
+    if (!channel) return -1;
+    uint64_t bytes = uint64_t{channel->depth()} * block_bytes;
+    std::unique_ptr<uint8_t, decltype(&std::free)> staging(
+        static_cast<uint8_t*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), &std::free);
+    if (staging == nullptr) throw std::bad_alloc();
+    std::memset(staging.get(), 0, bytes);
+    channel->register_buffer(staging.get(), bytes);
+    Target target = {0, block_bytes, shared->files()[0].bytes / block_bytes, seed};
+    Reads reads = read_randomly(*channel, staging.get(), target, seconds);
+    channel.reset();  // before its buffer goes
+    *completed = reads.completed;
+    *failed = reads.failed;
+    *elapsed = reads.seconds;
+    return 0;
+  });
 }
 
 // Fills `words` 8-byte words with their own number, hashed: the content of benchmark files.

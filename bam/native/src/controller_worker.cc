@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <thread>
 
 namespace bam {
@@ -21,13 +22,28 @@ constexpr uint32_t kFinishWaitUs = 1000;
 }  // namespace
 
 bool ControllerWorker::open_reader(Engine& engine, std::string* error) {
+  // No more are in flight, so that serving them needs no further memory.
+  commands_.reserve(config_.read_depth);
+  free_tags_.reserve(config_.read_depth);
   reader_ = SpanReader::create(engine, layout_, config_.read_depth, config_.max_transfer_bytes, error);
   if (reader_ == nullptr) return false;
   if (config_.destination_bytes != 0) reader_->register_destinations(config_.destinations, config_.destination_bytes);
   return true;
 }
 
+// Out of memory (an engine may need some), the thread stops answering: a time-out of those who wait, not the end of the
+// process.
 void ControllerWorker::run() {
+  for (auto phase : {&ControllerWorker::serve, &ControllerWorker::finish_reads, &ControllerWorker::abort_all}) {
+    try {
+      (this->*phase)();
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+}
+
+void ControllerWorker::serve() {
   // acquire: pairs with the release in SoftwareController::stop()
   for (uint32_t quiet_rounds = 0; !stopping_.load(std::memory_order_acquire);) {
     uint32_t news = 0;
@@ -36,8 +52,6 @@ void ControllerWorker::run() {
     if (news == 0) news = rest(++quiet_rounds);
     if (news != 0) quiet_rounds = 0;
   }
-  finish_reads();
-  for (ServedQueue& queue : queues_) abort_waiting(queue);
 }
 
 // Waits for the reads in flight; those that do not end in time are given up, and their commands say so.
@@ -134,8 +148,9 @@ void ControllerWorker::complete(ServedQueue& queue, const Completion& completion
 
 void ControllerWorker::answer(ServedQueue& queue, const Completion& completion) {
   if (!succeeded(completion.status)) counters_.errors.add(1);
+  if (queue.unposted.empty() && can_post<P>(queue.state, queue.cursor))
+    return post_completion<P>(queue.state, queue.cursor, completion);
   queue.unposted.push_back(completion);
-  post_waiting(queue);
 }
 
 // True when nothing is left to post.
@@ -166,6 +181,10 @@ uint32_t ControllerWorker::rest(uint32_t quiet_rounds) {
   counters_.idle_sleeps.add(1);
   std::this_thread::sleep_for(std::chrono::microseconds(std::min(kFirstSleepUs << doublings, kLongestSleepUs)));
   return 0;
+}
+
+void ControllerWorker::abort_all() {
+  for (ServedQueue& queue : queues_) abort_waiting(queue);
 }
 
 void ControllerWorker::abort_waiting(ServedQueue& queue) {

@@ -75,7 +75,9 @@ class ControllerWorker {
   bool post_waiting(ServedQueue& queue);
   uint32_t advance(uint32_t wait_us);
   uint32_t rest(uint32_t quiet_rounds);
+  void serve();
   void finish_reads();
+  void abort_all();
   void abort_waiting(ServedQueue& queue);
 
   const Layout layout_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "guard.h"
 
 namespace bam {
 namespace {
@@ -118,58 +119,68 @@ void bam_engine_destroy(void* handle) {
 
 // Copies the JSON description; returns its length (0: the handle is not open).
 size_t bam_engine_describe(const void* handle, char* buffer, size_t capacity) {
-  std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
-  return engine == nullptr ? 0 : bam::copy_text(engine->describe(), buffer, capacity);
+  return bam::guarded(size_t{0}, [&]() -> size_t {
+    std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
+    return engine == nullptr ? 0 : bam::copy_text(engine->describe(), buffer, capacity);
+  });
 }
 
 // Copies the open files as a JSON list; returns its length (0: the handle is not open).
 size_t bam_engine_files(const void* handle, char* buffer, size_t capacity) {
-  std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
-  if (engine == nullptr) return 0;
-  std::vector<std::string> files;
-  for (const bam::FileInfo& file : engine->files()) {
-    files.push_back(bam::JsonObject()
-                        .text("path", file.path)
-                        .number("bytes", static_cast<int64_t>(file.bytes))
-                        .number("offset_alignment", file.offset_alignment)
-                        .number("memory_alignment", file.memory_alignment)
-                        .flag("direct", file.direct)
-                        .str());
-  }
-  return bam::copy_text(bam::json_list(files), buffer, capacity);
+  return bam::guarded(size_t{0}, [&]() -> size_t {
+    std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
+    if (engine == nullptr) return 0;
+    std::vector<std::string> files;
+    for (const bam::FileInfo& file : engine->files()) {
+      files.push_back(bam::JsonObject()
+                          .text("path", file.path)
+                          .number("bytes", static_cast<int64_t>(file.bytes))
+                          .number("offset_alignment", file.offset_alignment)
+                          .number("memory_alignment", file.memory_alignment)
+                          .flag("direct", file.direct)
+                          .str());
+    }
+    return bam::copy_text(bam::json_list(files), buffer, capacity);
+  });
 }
 
 // 0 when the file's bytes before `end` are what they were when it was opened. ENODATA when it ends earlier now, ESTALE
 // when it was rewritten, else the errno of looking; EBADF when the handle is not open or has no such file.
 int32_t bam_engine_check_file(const void* handle, uint32_t file, uint64_t end) {
-  std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
-  if (engine == nullptr || file >= engine->files().size()) return EBADF;
-  bam::FileLook look = engine->look(file);
-  return look.error != 0 ? look.error : look.bytes < end ? ENODATA : 0;
+  return bam::guarded(int32_t{ENOMEM}, [&]() -> int32_t {
+    std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
+    if (engine == nullptr || file >= engine->files().size()) return EBADF;
+    bam::FileLook look = engine->look(file);
+    return look.error != 0 ? look.error : look.bytes < end ? ENODATA : 0;
+  });
 }
 
 // Size of the file now, or -EBADF.
 int64_t bam_engine_bytes_now(const void* handle, uint32_t file) {
-  std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
-  if (engine == nullptr || file >= engine->files().size()) return -EBADF;
-  return static_cast<int64_t>(engine->bytes_now(file));
+  return bam::guarded(int64_t{-ENOMEM}, [&]() -> int64_t {
+    std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
+    if (engine == nullptr || file >= engine->files().size()) return -EBADF;
+    return static_cast<int64_t>(engine->bytes_now(file));
+  });
 }
 
 // Reads `count` requests and waits for all: the raw engine contract, no retries. requests[i].tag must be i;
 // results[i] is bytes or -errno. Returns 0, EBADF (handle not open) or EIO with a reason in `error`.
 int32_t bam_engine_read(const void* handle, const bam::ReadRequest* requests, uint64_t count, int64_t* results,
                         char* error, size_t capacity) {
-  std::shared_ptr<bam::Entry> entry = bam::find_entry(handle);
-  if (entry == nullptr) return EBADF;
-  std::string reason;
-  std::unique_ptr<bam::Channel> channel = entry->take(&reason);
-  if (channel == nullptr) {
-    bam::copy_text(reason, error, capacity);
-    return EIO;
-  }
-  bam::read_batch(*channel, requests, count, results);
-  entry->give_back(std::move(channel));
-  return 0;
+  return bam::guarded(int32_t{ENOMEM}, [&]() -> int32_t {
+    std::shared_ptr<bam::Entry> entry = bam::find_entry(handle);
+    if (entry == nullptr) return EBADF;
+    std::string reason;
+    std::unique_ptr<bam::Channel> channel = entry->take(&reason);
+    if (channel == nullptr) {
+      bam::copy_text(reason, error, capacity);
+      return EIO;
+    }
+    bam::read_batch(*channel, requests, count, results);
+    entry->give_back(std::move(channel));
+    return 0;
+  });
 }
 
 }  // extern "C"

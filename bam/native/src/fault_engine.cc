@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "bam/policy.h"
+#include "guard.h"
 #include "wrapper.h"
 
 namespace bam {
@@ -256,11 +257,13 @@ extern "C" {
 
 void* bam_fault_engine_create(const void* inner, const bam::FaultRule* rules, uint32_t count, uint32_t reorder_window,
                               uint64_t reorder_seed, char* error, size_t capacity) {
-  std::shared_ptr<bam::Engine> below = bam::find_engine(inner);
-  std::shared_ptr<bam::Engine> engine;
-  if (below != nullptr)
-    engine = std::make_shared<bam::FaultEngine>(below, rules, count, bam::Reorder{reorder_window, reorder_seed});
-  return bam::handle_or_failure(std::move(engine), bam::inner_closed(), error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    std::shared_ptr<bam::Engine> below = bam::find_engine(inner);
+    std::shared_ptr<bam::Engine> engine;
+    if (below != nullptr)
+      engine = std::make_shared<bam::FaultEngine>(below, rules, count, bam::Reorder{reorder_window, reorder_seed});
+    return bam::handle_or_failure(std::move(engine), bam::inner_closed(), error, capacity);
+  });
 }
 
 // How often each rule's reads were seen and how often it fired. Returns the number of rules, -1 for another engine.

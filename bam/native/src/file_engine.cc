@@ -7,14 +7,15 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "bam/engine.h"
 #include "engine_registry.h"
 #include "file_table.h"
+#include "guard.h"
 
 namespace bam {
 namespace {
@@ -24,7 +25,9 @@ class FileEngine;
 class FileChannel final : public Channel {
  public:
   FileChannel(std::shared_ptr<Engine> engine, std::shared_ptr<FileTable> files, uint32_t depth)
-      : engine_(std::move(engine)), files_(std::move(files)), depth_(depth) {}
+      : engine_(std::move(engine)), files_(std::move(files)), depth_(depth), queue_(depth) {
+    completed_.reserve(depth);
+  }
   ~FileChannel() override;
 
   void start_threads(uint32_t threads);  // throws std::system_error
@@ -44,8 +47,10 @@ class FileChannel final : public Channel {
   uint32_t in_flight_ = 0;  // touched by the channel's thread only
   std::mutex mutex_;        // guards all below
   std::condition_variable work_, done_;
-  std::deque<ReadRequest> queue_;
-  std::deque<ReadCompletion> completed_;
+  // Of fixed size: a reading thread that found no memory could not say so.
+  std::vector<ReadRequest> queue_;        // a ring of depth_
+  uint32_t first_queued_ = 0, queued_ = 0;
+  std::vector<ReadCompletion> completed_;
   bool closing_ = false;
   std::vector<std::thread> threads_;
 };
@@ -87,7 +92,7 @@ FileChannel::~FileChannel() {
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
-    queue_.clear();  // those not begun need not be read; those begun are waited for
+    queued_ = 0;  // those not begun need not be read; those begun are waited for
   }
   work_.notify_all();
   for (std::thread& thread : threads_) thread.join();
@@ -110,10 +115,11 @@ void FileChannel::start_threads(uint32_t threads) {
 void FileChannel::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [this] { return closing_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    ReadRequest request = queue_.front();
-    queue_.pop_front();
+    work_.wait(lock, [this] { return closing_ || queued_ > 0; });
+    if (queued_ == 0) return;
+    ReadRequest request = queue_[first_queued_];
+    first_queued_ = (first_queued_ + 1) % depth_;
+    queued_--;
     lock.unlock();
     int64_t result = read(request);
     lock.lock();
@@ -135,7 +141,7 @@ uint32_t FileChannel::submit(const ReadRequest* requests, uint32_t count) {
   if (taken == 0) return 0;
   {
     std::lock_guard lock(mutex_);
-    queue_.insert(queue_.end(), requests, requests + taken);
+    for (uint32_t i = 0; i < taken; i++) queue_[(first_queued_ + queued_++) % depth_] = requests[i];
   }
   in_flight_ += taken;
   if (taken == 1) work_.notify_one();
@@ -149,8 +155,8 @@ uint32_t FileChannel::poll(ReadCompletion* completions, uint32_t capacity, uint3
     done_.wait_for(lock, std::chrono::microseconds(wait_us), [this] { return !completed_.empty(); });
   uint32_t given = 0;
   for (; given < capacity && !completed_.empty(); given++) {
-    completions[given] = completed_.front();
-    completed_.pop_front();
+    completions[given] = completed_.back();
+    completed_.pop_back();
   }
   in_flight_ -= given;
   return given;
@@ -164,15 +170,17 @@ extern "C" {
 // `threads`: reading threads of each channel.
 void* bam_file_engine_create(const char* const* paths, uint32_t count, int32_t want_direct, uint32_t threads,
                              char* error, size_t capacity) {
-  bam::Failure failure;
-  std::shared_ptr<bam::Engine> engine;
-  if (threads == 0 || threads > 1024) {
-    failure = bam::Failure::setting("threads", std::to_string(threads), "1 to 1024");
-  } else {
-    auto files = bam::FileTable::open({paths, paths + count}, want_direct != 0, &failure);
-    if (files != nullptr) engine = std::make_shared<bam::FileEngine>(std::move(files), threads);
-  }
-  return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    bam::Failure failure;
+    std::shared_ptr<bam::Engine> engine;
+    if (threads == 0 || threads > 1024) {
+      failure = bam::Failure::setting("threads", std::to_string(threads), "1 to 1024");
+    } else {
+      auto files = bam::FileTable::open({paths, paths + count}, want_direct != 0, &failure);
+      if (files != nullptr) engine = std::make_shared<bam::FileEngine>(std::move(files), threads);
+    }
+    return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  });
 }
 
 }  // extern "C"

@@ -27,7 +27,7 @@ uint32_t PendingTable::find(uint64_t page_id) const {
 }
 
 void PendingTable::insert(uint64_t page_id, uint32_t fetch) {
-  if (2 * (size_ + 1) > slots_.size()) grow();
+  make_room();
   uint64_t at = mix64(page_id) & mask_;
   while (slots_[at].fetch != kNone) at = (at + 1) & mask_;
   slots_[at] = {page_id, fetch};
@@ -110,7 +110,26 @@ void Gatherer::plan_run(uint64_t position, uint64_t n_rows) {
   if (!timed_out_) count_rows(position, n_rows);
 }
 
+namespace {
+
+template <class T>
+void room_for_one(std::vector<T>& list) {
+  if (list.size() == list.capacity()) list.reserve(std::max<size_t>(64, 2 * list.capacity()));
+}
+
+}  // namespace
+
+// Nothing may throw between a pin and the note that it must be dropped, so the room for notes is there before.
+void Gatherer::make_room() {
+  room_for_one(pieces_);
+  room_for_one(fetches_);
+  room_for_one(block_);
+  room_for_one(foreign_);
+  pending_[chunk_ & 1].make_room();
+}
+
 Gatherer::Source Gatherer::plan_piece(uint64_t page_id, const Piece& piece, uint64_t next_use, uint64_t hint) {
+  make_room();
   counters_->pages++;
   uint32_t pending = find_pending(page_id);
   if (pending != kNone) return join(pending, piece, next_use);

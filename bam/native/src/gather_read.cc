@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 Gatherer::Gatherer(Store& store, std::unique_ptr<SpanReader> reader) : store_(store), reader_(std::move(reader)) {
   uint32_t fetches = kChunkBytes / store.config().page_bytes;
+  held_.reserve(kGroup);
   chunk_fetches_ = std::clamp(fetches, kMinChunkFetches, kMaxChunkFetches);
 }
 
@@ -331,6 +332,20 @@ void Gatherer::abandon() {
   block_.clear();
   open_[0] = open_[1] = open_exact_ = 0;
   counters_->failures++;
+}
+
+void Gatherer::give_up() {
+  HostCache& cache = store_.cache();
+  for (const Held& held : held_) cache.unpin(held.line_id);
+  for (const ForeignJoin& join : foreign_) cache.unpin(join.line_id);
+  for (const Fetch& fetch : fetches_) {
+    if (!fetch.cached) continue;
+    if (!fetch.done) cache.fail(fetch.slot, ENOMEM);
+    cache.unpin(fetch.slot);
+  }
+  held_.clear();
+  foreign_.clear();
+  fetches_.clear();
 }
 
 bool Gatherer::settled() {

@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
-#include <new>
 
 #include "bam/host_cache.h"
+#include "guard.h"
 
 namespace {
 
@@ -38,11 +38,13 @@ struct BamCacheView {
 
 // 0 and a handle, or an errno.
 int bam_cache_create(uint64_t n_lines, uint32_t page_bytes, uint32_t policy, uint64_t seed, void** handle) {
-  int error = 0;
-  auto cache = bam::HostCache::create({n_lines, page_bytes, static_cast<bam::Policy>(policy), seed}, &error);
-  if (cache == nullptr) return error;
-  *handle = new (std::nothrow) Handle(std::move(cache));
-  return *handle == nullptr ? ENOMEM : 0;
+  return bam::guarded(ENOMEM, [&]() -> int {
+    int error = 0;
+    auto cache = bam::HostCache::create({n_lines, page_bytes, static_cast<bam::Policy>(policy), seed}, &error);
+    if (cache == nullptr) return error;
+    *handle = new Handle(std::move(cache));
+    return 0;
+  });
 }
 
 void bam_cache_destroy(void* handle) { delete static_cast<Handle*>(handle); }

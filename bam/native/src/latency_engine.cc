@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "bam/policy.h"
+#include "guard.h"
 #include "wrapper.h"
 
 namespace bam {
@@ -224,12 +225,14 @@ extern "C" {
 // `quantiles_ns`: latencies of equal probability.
 void* bam_latency_engine_create(const void* inner, const bam::LatencySettings* settings, const uint64_t* quantiles_ns,
                                 uint32_t count, char* error, size_t capacity) {
-  std::shared_ptr<bam::Engine> below = bam::find_engine(inner);
-  bam::Failure failure = bam::inner_closed();
-  std::shared_ptr<bam::Engine> engine;
-  if (count == 0) failure = bam::Failure::setting("quantiles", "0", "at least one latency");
-  else if (below != nullptr) engine = std::make_shared<bam::LatencyEngine>(below, *settings, quantiles_ns, count);
-  return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    std::shared_ptr<bam::Engine> below = bam::find_engine(inner);
+    bam::Failure failure = bam::inner_closed();
+    std::shared_ptr<bam::Engine> engine;
+    if (count == 0) failure = bam::Failure::setting("quantiles", "0", "at least one latency");
+    else if (below != nullptr) engine = std::make_shared<bam::LatencyEngine>(below, *settings, quantiles_ns, count);
+    return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  });
 }
 
 // The model's clock in nanoseconds, or -EBADF.

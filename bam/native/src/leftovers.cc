@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
-#include <vector>
+#include <new>
 
 namespace bam {
 namespace {
@@ -15,11 +15,12 @@ constexpr uint32_t kPollUs = 20'000;
 struct Leftover {
   std::unique_ptr<Staging> memory;
   std::unique_ptr<Channel> channel;
+  Leftover* next;
 };
 
 struct Leftovers {
   std::mutex mutex;
-  std::vector<Leftover> all;
+  Leftover* first = nullptr;
 };
 
 // Never destroyed: threads left behind may outlive static objects at exit.
@@ -38,15 +39,22 @@ uint32_t await_reads(Channel& channel, uint32_t wait_ms) {
   return channel.in_flight();
 }
 
-void leave_behind(std::unique_ptr<Channel> channel, std::unique_ptr<Staging> memory) {
+void leave_behind(std::unique_ptr<Channel> channel, std::unique_ptr<Staging> memory) noexcept {
+  Leftover* leftover = new (std::nothrow) Leftover{std::move(memory), std::move(channel), nullptr};
+  if (leftover == nullptr) {  // out of reach, but not given up
+    (void)memory.release();
+    (void)channel.release();
+    return;
+  }
   std::lock_guard lock(leftovers->mutex);
-  leftovers->all.push_back({std::move(memory), std::move(channel)});
+  leftover->next = leftovers->first;
+  leftovers->first = leftover;
 }
 
 uint64_t bytes_left_behind() {
   std::lock_guard lock(leftovers->mutex);
   uint64_t bytes = 0;
-  for (const Leftover& leftover : leftovers->all) bytes += leftover.memory->bytes();
+  for (const Leftover* at = leftovers->first; at != nullptr; at = at->next) bytes += at->memory->bytes();
   return bytes;
 }
 

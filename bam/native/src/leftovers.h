@@ -17,7 +17,7 @@ namespace bam {
 uint32_t await_reads(Channel& channel, uint32_t wait_ms);
 
 // Never destroyed; the channel keeps its engine, and the engine its files, open.
-void leave_behind(std::unique_ptr<Channel> channel, std::unique_ptr<Staging> memory);
+void leave_behind(std::unique_ptr<Channel> channel, std::unique_ptr<Staging> memory) noexcept;
 
 // Bytes of memory left behind so far, by this process.
 uint64_t bytes_left_behind();

@@ -7,6 +7,7 @@
 #include "bam/engine.h"
 #include "engine_registry.h"
 #include "failure.h"
+#include "guard.h"
 
 namespace bam {
 namespace {
@@ -110,16 +111,18 @@ extern "C" {
 // `alignment`: a power of two; reads that do not keep to it fail with EINVAL, as O_DIRECT does.
 void* bam_memory_engine_create(const void* const* buffers, const uint64_t* bytes, uint32_t count, int32_t copy,
                                uint32_t alignment, char* error, size_t capacity) {
-  bam::Failure failure;
-  std::shared_ptr<bam::Engine> engine;
-  if (count == 0) {
-    failure = bam::Failure::setting("buffers", "[]", "at least one buffer");
-  } else if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-    failure = bam::Failure::setting("alignment", std::to_string(alignment), "a power of two");
-  } else {
-    engine = std::make_shared<bam::MemoryEngine>(buffers, bytes, count, copy != 0, alignment);
-  }
-  return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    bam::Failure failure;
+    std::shared_ptr<bam::Engine> engine;
+    if (count == 0) {
+      failure = bam::Failure::setting("buffers", "[]", "at least one buffer");
+    } else if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+      failure = bam::Failure::setting("alignment", std::to_string(alignment), "a power of two");
+    } else {
+      engine = std::make_shared<bam::MemoryEngine>(buffers, bytes, count, copy != 0, alignment);
+    }
+    return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  });
 }
 
 }  // extern "C"

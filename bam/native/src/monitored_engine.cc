@@ -3,6 +3,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "guard.h"
 #include "wrapper.h"
 
 namespace bam {
@@ -161,10 +162,12 @@ std::unique_ptr<Channel> MonitoredEngine::open_channel(uint32_t depth, std::stri
 extern "C" {
 
 void* bam_monitored_engine_create(const void* inner, char* error, size_t capacity) {
-  std::shared_ptr<bam::Engine> below = bam::find_engine(inner);
-  std::shared_ptr<bam::Engine> engine;
-  if (below != nullptr) engine = std::make_shared<bam::MonitoredEngine>(below);
-  return bam::handle_or_failure(std::move(engine), bam::inner_closed(), error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    std::shared_ptr<bam::Engine> below = bam::find_engine(inner);
+    std::shared_ptr<bam::Engine> engine;
+    if (below != nullptr) engine = std::make_shared<bam::MonitoredEngine>(below);
+    return bam::handle_or_failure(std::move(engine), bam::inner_closed(), error, capacity);
+  });
 }
 
 // 0, or EBADF when the handle is not an open monitored engine.

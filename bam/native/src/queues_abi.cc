@@ -2,13 +2,13 @@
 // Threads do not survive a fork: a forked child must not use them (bam/storage/handle.py).
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "bam/host_queues.h"
 #include "bam/software_controller.h"
 #include "engine_registry.h"
+#include "guard.h"
 
 namespace {
 
@@ -22,11 +22,7 @@ extern "C" {
 // Null when `depth` is not a power of two from 2 to 32768, `n_pairs` is 0, or there is no memory.
 void* bam_queues_create(uint32_t n_pairs, uint32_t depth) {
   if (n_pairs == 0 || !bam::valid_depth(depth)) return nullptr;
-  try {
-    return new bam::HostQueues(n_pairs, depth);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* { return new bam::HostQueues(n_pairs, depth); });
 }
 
 void bam_queues_destroy(void* handle) { delete &queues_of(handle); }
@@ -37,7 +33,10 @@ void bam_queues_pair(void* handle, uint32_t pair, bam::QueuePairState* state) {
 }
 
 void bam_queues_read(void* handle, const bam::BlockReads* reads, bam::BatchOutcome* outcome) {
-  *outcome = queues_of(handle).read(*reads);
+  bam::guarded(0, [&] {
+    *outcome = queues_of(handle).read(*reads);
+    return 0;
+  });
 }
 
 // `sqe`: 64 bytes at any address.
@@ -45,7 +44,10 @@ void bam_queues_command(void* handle, uint32_t pair, const uint8_t* sqe, uint32_
                         bam::BatchOutcome* outcome) {
   bam::Sqe command;
   std::memcpy(&command, sqe, sizeof command);
-  *outcome = queues_of(handle).command(pair, command, timeout_ms);
+  bam::guarded(0, [&] {
+    *outcome = queues_of(handle).command(pair, command, timeout_ms);
+    return 0;
+  });
 }
 
 void bam_queues_set_life(void* handle, uint32_t life) {
@@ -57,14 +59,16 @@ void bam_queues_counters(void* handle, bam::QueueCounters* counters) { *counters
 // Answers the queue pairs until bam_controller_stop(). Null and a reason in `error` when it cannot start.
 void* bam_controller_create(const void* engine, const bam::Layout* layout, const bam::QueuePairState* pairs,
                             uint32_t n_pairs, const bam::ControllerConfig* config, char* error, size_t capacity) {
-  std::string reason = "the engine is closed";
-  std::unique_ptr<bam::SoftwareController> controller;
-  if (std::shared_ptr<bam::Engine> found = bam::find_engine(engine)) {
-    controller = bam::SoftwareController::create(std::move(found), *layout, {pairs, pairs + n_pairs}, *config, &reason);
-  }
-  if (controller != nullptr) return controller.release();
-  bam::copy_text(reason, error, capacity);
-  return nullptr;
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    std::string reason = "the engine is closed";
+    std::unique_ptr<bam::SoftwareController> controller;
+    if (std::shared_ptr<bam::Engine> found = bam::find_engine(engine)) {
+      controller = bam::SoftwareController::create(std::move(found), *layout, {pairs, pairs + n_pairs}, *config, &reason);
+    }
+    if (controller != nullptr) return controller.release();
+    bam::copy_text(reason, error, capacity);
+    return nullptr;
+  });
 }
 
 void bam_controller_stop(void* handle) {

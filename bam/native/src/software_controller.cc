@@ -68,10 +68,16 @@ bool SoftwareController::start(const ControllerConfig& config, std::string* erro
     int32_t core = config.n_cores != 0 ? config.cores[i % config.n_cores] : -1;
     threads_.emplace_back(
         [this, core, pinned = config.n_cores != 0, &worker = *workers_[i], opened = std::move(opened)]() mutable {
-          std::string reason = pinned ? pin_this_thread(core) : "";
-          bool ready = reason.empty() && worker.open_reader(*engine_, &reason);
-          if (!ready && reason.empty()) reason = "the engine has no channel for the controller";
-          opened.set_value(reason);
+          std::string reason;
+          bool ready = false;
+          try {
+            if (pinned) reason = pin_this_thread(core);
+            ready = reason.empty() && worker.open_reader(*engine_, &reason);
+            if (!ready && reason.empty()) reason = "the engine has no channel for the controller";
+            opened.set_value(std::move(reason));
+          } catch (...) {
+            return opened.set_exception(std::current_exception());
+          }
           if (ready) worker.run();
         });
     *error = failure.get();

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <new>
+#include <exception>
 #include <vector>
 
 #include "fork_guard.h"
@@ -190,6 +190,9 @@ bool Reader::open(std::string* error) {
   requests_.resize(channel_->depth());
   completions_.resize(std::min(kHarvest, channel_->depth()));
   looks_.resize(units_.size());
+  finished_.reserve(slots_.size());
+  reporting_.reserve(slots_.size());
+  pending_.reserve(slots_.size());
   return true;
 }
 
@@ -431,7 +434,7 @@ std::unique_ptr<SpanReader> SpanReader::create(Engine& engine, const Layout& lay
   try {
     auto reader = std::make_unique<Reader>(engine, layout, depth, max_range_bytes, short_range_bytes);
     if (reader->open(error)) return reader;
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // bad_alloc, or length_error of an absurd size
     *error = "no memory for a reader of depth " + std::to_string(depth);
   }
   return nullptr;

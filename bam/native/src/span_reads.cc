@@ -6,6 +6,7 @@
 
 #include "bam/span_reader.h"
 #include "engine_registry.h"
+#include "guard.h"
 
 namespace bam {
 namespace {
@@ -48,29 +49,31 @@ extern "C" {
 int32_t bam_span_reader_read(const void* handle, const bam::Layout* layout, uint32_t depth, uint32_t timeout_ms,
                              uint64_t count, const uint64_t* offsets, const uint32_t* lengths, uint8_t* const* destinations,
                              bam::RangeFailure* failures, bam::ReaderCounters* counters, char* error, size_t capacity) {
-  std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
-  if (engine == nullptr) return EBADF;
-  uint32_t longest = count == 0 ? 1 : std::max(1u, *std::max_element(lengths, lengths + count));
-  std::string reason;
-  auto reader = bam::SpanReader::create(*engine, *layout, depth, longest, &reason);
-  if (reader == nullptr) {
-    bam::copy_text(reason, error, capacity);
-    return EIO;
-  }
-  bam::Batch batch{destinations, failures};
-  for (uint64_t i = 0; i < count; i++) failures[i] = bam::not_yet(*layout, offsets[i], lengths[i]);
-  auto progress = bam::Clock::now();
-  for (uint64_t started = 0, done = 0; done < count;) {
-    for (; started < count && reader->can_start(lengths[started]); started++)
-      reader->start(offsets[started], lengths[started], started);
-    uint64_t reads = reader->counters().reads;
-    done += reader->advance(bam::kWaitUs, bam::on_done, &batch);
-    if (reader->counters().reads != reads) progress = bam::Clock::now();
-    else if (bam::Clock::now() - progress > std::chrono::milliseconds(timeout_ms)) break;
-  }
-  *counters = reader->counters();
-  reader->close(timeout_ms);
-  return 0;
+  return bam::guarded(int32_t{ENOMEM}, [&]() -> int32_t {
+    std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
+    if (engine == nullptr) return EBADF;
+    uint32_t longest = count == 0 ? 1 : std::max(1u, *std::max_element(lengths, lengths + count));
+    std::string reason;
+    auto reader = bam::SpanReader::create(*engine, *layout, depth, longest, &reason);
+    if (reader == nullptr) {
+      bam::copy_text(reason, error, capacity);
+      return EIO;
+    }
+    bam::Batch batch{destinations, failures};
+    for (uint64_t i = 0; i < count; i++) failures[i] = bam::not_yet(*layout, offsets[i], lengths[i]);
+    auto progress = bam::Clock::now();
+    for (uint64_t started = 0, done = 0; done < count;) {
+      for (; started < count && reader->can_start(lengths[started]); started++)
+        reader->start(offsets[started], lengths[started], started);
+      uint64_t reads = reader->counters().reads;
+      done += reader->advance(bam::kWaitUs, bam::on_done, &batch);
+      if (reader->counters().reads != reads) progress = bam::Clock::now();
+      else if (bam::Clock::now() - progress > std::chrono::milliseconds(timeout_ms)) break;
+    }
+    *counters = reader->counters();
+    reader->close(timeout_ms);
+    return 0;
+  });
 }
 
 }  // extern "C"

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <new>
 
 #include "bam/gatherer.h"
 #include "engine_registry.h"
+#include "guard.h"
 #include "leftovers.h"
 
 namespace bam {
@@ -84,7 +84,13 @@ int Store::gather(const GatherRequest& request, GatherResult* result, std::strin
   std::unique_ptr<Gatherer> gatherer = borrow(error);
   if (!gatherer) return -EIO;
   StoreCounters delta = {};
-  bool clean = gatherer->run(request, result, &delta);
+  bool clean = false;
+  try {
+    clean = gatherer->run(request, result, &delta);
+  } catch (...) {
+    gatherer->give_up();
+    throw;
+  }
   count(delta);
   if (clean) {
     give_back(std::move(gatherer));
@@ -110,10 +116,12 @@ extern "C" {
 // Makes a store over an engine handle and a cache handle; both stay alive as long as the store. Null: a handle is
 // closed.
 void* bam_store_create(void* engine, void* cache, const bam::Layout* layout, const bam::StoreConfig* config) {
-  std::shared_ptr<bam::Engine> shared_engine = bam::find_engine(engine);
-  auto& shared_cache = *static_cast<std::shared_ptr<bam::HostCache>*>(cache);
-  if (!shared_engine || !shared_cache) return nullptr;
-  return new (std::nothrow) StoreHandle{{shared_engine, *layout, shared_cache, *config}};
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    std::shared_ptr<bam::Engine> shared_engine = bam::find_engine(engine);
+    auto& shared_cache = *static_cast<std::shared_ptr<bam::HostCache>*>(cache);
+    if (!shared_engine || !shared_cache) return nullptr;
+    return new StoreHandle{{shared_engine, *layout, shared_cache, *config}};
+  });
 }
 
 // Waits at most `wait_ms` for reads that calls gave up. Returns how many were left behind, with their memory.
@@ -126,10 +134,12 @@ uint32_t bam_store_destroy(void* store, uint32_t wait_ms) {
 
 int bam_store_gather(void* store, const bam::GatherRequest* request, bam::GatherResult* result, char* error,
                      uint64_t error_bytes) {
-  std::string reason;
-  int status = static_cast<StoreHandle*>(store)->store.gather(*request, result, &reason);
-  bam::copy_text(reason, error, error_bytes);
-  return status;
+  return bam::guarded(-ENOMEM, [&]() -> int {
+    std::string reason;
+    int status = static_cast<StoreHandle*>(store)->store.gather(*request, result, &reason);
+    bam::copy_text(reason, error, error_bytes);
+    return status;
+  });
 }
 
 // Rows that will be used again, and when; see note_use().

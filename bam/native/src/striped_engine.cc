@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "bam/extent.h"
+#include "guard.h"
 #include "wrapper.h"
 
 namespace bam {
@@ -258,13 +259,15 @@ extern "C" {
 // `logical_bytes` 0: the engines hold exactly a striped file; else they hold at least that much of one.
 void* bam_striped_engine_create(const void* const* inner, uint32_t count, uint64_t stripe_bytes, uint64_t logical_bytes,
                                 char* error, size_t capacity) {
-  std::vector<std::shared_ptr<bam::Engine>> engines;
-  for (uint32_t i = 0; i < count; i++) engines.push_back(bam::find_engine(inner[i]));
-  bam::Failure failure = bam::inner_closed();
-  std::shared_ptr<bam::Engine> engine;
-  bool all_open = std::find(engines.begin(), engines.end(), nullptr) == engines.end();
-  if (count > 0 && all_open) engine = bam::make_striped(std::move(engines), stripe_bytes, logical_bytes, &failure);
-  return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    std::vector<std::shared_ptr<bam::Engine>> engines;
+    for (uint32_t i = 0; i < count; i++) engines.push_back(bam::find_engine(inner[i]));
+    bam::Failure failure = bam::inner_closed();
+    std::shared_ptr<bam::Engine> engine;
+    bool all_open = std::find(engines.begin(), engines.end(), nullptr) == engines.end();
+    if (count > 0 && all_open) engine = bam::make_striped(std::move(engines), stripe_bytes, logical_bytes, &failure);
+    return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  });
 }
 
 }  // extern "C"

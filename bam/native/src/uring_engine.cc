@@ -13,6 +13,7 @@
 #include "engine_registry.h"
 #include "file_table.h"
 #include "fork_guard.h"
+#include "guard.h"
 #include "locked_memory.h"
 #include "uring_ring.h"
 
@@ -236,18 +237,20 @@ extern "C" {
 // `without`: 1 registered files, 2 registered buffers, 4 timed waits, 8 single mmap, 16 cooperative task running.
 void* bam_uring_engine_create(const char* const* paths, uint32_t count, int32_t want_direct, uint32_t without,
                               char* error, size_t capacity) {
-  bam::Failure failure;
-  std::shared_ptr<bam::Engine> engine;
-  auto files = bam::FileTable::open({paths, paths + count}, want_direct != 0, &failure);
-  if (files != nullptr) {
-    std::vector<int> descriptors;
-    for (uint32_t i = 0; i < count; i++) descriptors.push_back(files->descriptor(i));
-    bam::UringFeatures features = bam::features_without(without);
-    int code = bam::probe_uring(descriptors.data(), count, &features);
-    if (code == 0) engine = std::make_shared<bam::UringEngine>(std::move(files), features);
-    else failure = bam::Failure::unavailable("uring", bam::refusal_reason(code), bam::refusal_remedy(code), code);
-  }
-  return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  return bam::guarded(static_cast<void*>(nullptr), [&]() -> void* {
+    bam::Failure failure;
+    std::shared_ptr<bam::Engine> engine;
+    auto files = bam::FileTable::open({paths, paths + count}, want_direct != 0, &failure);
+    if (files != nullptr) {
+      std::vector<int> descriptors;
+      for (uint32_t i = 0; i < count; i++) descriptors.push_back(files->descriptor(i));
+      bam::UringFeatures features = bam::features_without(without);
+      int code = bam::probe_uring(descriptors.data(), count, &features);
+      if (code == 0) engine = std::make_shared<bam::UringEngine>(std::move(files), features);
+      else failure = bam::Failure::unavailable("uring", bam::refusal_reason(code), bam::refusal_remedy(code), code);
+    }
+    return bam::handle_or_failure(std::move(engine), failure, error, capacity);
+  });
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,12 +129,16 @@ def test_a_controller_stops_without_an_answer() -> None:
     controller = SoftwareController(engine, Layout.single("a", 0, ROWS.nbytes), settings=settings)
     raised: list[StorageError] = []
 
-    def read() -> None:
+    out = np.zeros((1, 512), np.uint8)
+    destination = weakref.ref(out)
+
+    def read(out: np.ndarray) -> None:
         with pytest.raises(StorageError) as caught:
-            controller.read(3, 1, np.zeros(512, np.uint8))
+            controller.read_blocks(np.array([3]), 1, out)
         raised.append(caught.value)
 
-    thread = threading.Thread(target=read)
+    thread = threading.Thread(target=read, args=(out,))
+    del out
     thread.start()
     while controller.stats().commands == 0:
         time.sleep(0.001)
@@ -144,6 +149,7 @@ def test_a_controller_stops_without_an_answer() -> None:
     assert (controller.stats().left_behind, controller.stats().aborted) == (1, 1)
     controller.close()
     controller.close()
+    assert destination() is not None  # the disk may still answer
 
 
 @native

@@ -71,6 +71,10 @@ class PendingTable {
   void clear();
   uint32_t find(uint64_t page_id) const;
   void insert(uint64_t page_id, uint32_t fetch);
+  // So that the next insert() does not allocate.
+  void make_room() {
+    if (2 * (size_ + 1) > slots_.size()) grow();
+  }
 
  private:
   struct Slot {
@@ -91,6 +95,8 @@ class Gatherer {
   bool run(const GatherRequest& request, GatherResult* result, StoreCounters* counters);
   // After a run() that returned false: whether the reads it gave up have ended by now, so that it can serve again.
   bool settled();
+  // After a run() that threw, for lack of memory: drops every pin. Then nothing but close() and the destructor.
+  void give_up();
   // See SpanReader::close().
   uint32_t close(uint32_t wait_ms) { return reader_->close(wait_ms); }
 
@@ -126,6 +132,7 @@ class Gatherer {
   Source hold(uint64_t line_id, const Piece& piece);
   Source join_foreign(uint64_t line_id, uint64_t page_id, const Piece& piece);
   void copy_held();
+  void make_room();
   Source join(uint32_t fetch_id, const Piece& piece, uint64_t next_use);
   void start_fetch(uint64_t page_id, const Acquired& acquired, const Piece& piece);
   uint32_t add_piece(const Piece& piece);
