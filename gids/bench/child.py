@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from bam.errors import BamError
 from gids.bench.belady_gap import belady_gap
-from gids.bench.data import open_data, split_of
+from gids.bench.data import open_data, train_plan_of
 from gids.bench.digest import batch_sha256, features_sha256, joined_sha256
 from gids.bench.distinct import DistinctNodes
 from gids.bench.job import Job, JobKind
@@ -83,15 +83,7 @@ def _belady(job: Job, data: LoaderData, plan: BatchPlan, recorded: RecordedBatch
 
 def train_plan(job: Job, data: LoaderData) -> BatchPlan:
     """Mini-batches of the training part."""
-    config = job.config
-    seeds = {data.task.node_type: split_of(data.task, config.data).train}
-    return BatchPlan(
-        seeds,
-        config.sampling.fanouts,
-        config.sampling.batch_size,
-        seed=config.training.seed,
-        sampler_threads=config.loader.sampler_threads,
-    )
+    return train_plan_of(job.config, data)
 
 
 def _small(plan: BatchPlan) -> BatchPlan:

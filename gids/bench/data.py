@@ -14,7 +14,8 @@ from bam.array.description import ArrayDescription
 from bam.array.sources import FileSource
 from bam.errors import ConfigError
 from gids.bench.loaders.base import LoaderData
-from gids.config.sections import DataConfig
+from gids.bench.sources import BatchPlan
+from gids.config.sections import DataConfig, RunConfig
 from gids.errors import DatasetError, did_you_mean
 from gids.graph.convert import convert_igbh
 from gids.graph.dataset import Dataset, Features, Task
@@ -107,6 +108,18 @@ def split_of(task: Task, config: DataConfig) -> Split:
     if config.split:
         return task.split(config.split)
     return task.given if task.given is not None else task.split()
+
+
+def train_plan_of(config: RunConfig, data: LoaderData) -> BatchPlan:
+    """Mini-batches of the training part."""
+    seeds = {data.task.node_type: split_of(data.task, config.data).train}
+    return BatchPlan(
+        seeds,
+        config.sampling.fanouts,
+        config.sampling.batch_size,
+        seed=config.training.seed,
+        sampler_threads=config.loader.sampler_threads,
+    )
 
 
 def _task(dataset: Dataset, name: str) -> Task:

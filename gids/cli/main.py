@@ -17,6 +17,7 @@ from gids.cli import (
     hotness,
     import_,
     info,
+    plan,
     prepare,
     report,
     select,
@@ -40,7 +41,7 @@ class Command(Protocol):
 
 
 COMMANDS: tuple[Command, ...] = (
-    *(synth, convert, import_, info, verify, select, calibrate, hotness, prepare, train, bench, report),
+    *(synth, convert, import_, info, verify, select, calibrate, hotness, prepare, plan, train, bench, report),
 )
 
 

@@ -13,6 +13,7 @@ from bam.storage.monitored import MonitoredEngine
 from bam.storage.native import NativeEngine
 from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.recorded import RecordedBatches
+from gids.bench.run_plan import best_sizes, sample_run
 from gids.config.sections import RunConfig
 from gids.fetch.fetcher import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
@@ -22,6 +23,9 @@ from gids.sampling.block import SampledBatch
 from gids.sampling.launch import Seeds
 from gids.sampling.neighbor import NeighborSampler
 
+#: Enough to know how large mini-batches are.
+_PLAN_BATCHES = 2
+
 
 class GidsLoader(BenchLoader):
     """`gids.DataLoader` over one feature store, whatever work it delivers."""
@@ -30,7 +34,7 @@ class GidsLoader(BenchLoader):
         super().__init__(data, config)
         loader = config.loader
         settings = FeatureSettings(
-            cache=loader.cache,
+            cache=self._planned_cache() if loader.cache == "auto" else loader.cache,
             cpu_buffer=loader.cpu_buffer,
             engine=loader.engine.value,
             page_bytes=loader.page_bytes,
@@ -43,6 +47,14 @@ class GidsLoader(BenchLoader):
         )
         self._store = open_features(data.dataset, settings)
         self._store.wait_until_loaded()  # so that timed steps are alike
+
+    def _planned_cache(self) -> int:
+        """What `gids plan` recommends."""
+        from gids.bench.data import train_plan_of  # which imports the loaders
+
+        plan = train_plan_of(self.config, self.data)
+        run = sample_run(self.data, self.config, plan, compute=False, n_batches=_PLAN_BATCHES)
+        return best_sizes(run, self.config).cache_bytes
 
     @property
     def store(self) -> FeatureStore:
