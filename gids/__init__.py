@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gids.loader.minibatch import MiniBatch as MiniBatch
     from gids.sampling.block import Block as Block
     from gids.sampling.block import SampledBatch as SampledBatch
+    from gids.sampling.cuda.sampler import CudaSampler as CudaSampler
     from gids.sampling.neighbor import NeighborSampler as NeighborSampler
     from gids.table.table import open_table as open_table
 
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Block": "gids.sampling.block",
     "Csc": "gids.graph.csc",
+    "CudaSampler": "gids.sampling.cuda.sampler",
     "DataLoader": "gids.loader.loader",
     "Dataset": "gids.graph.dataset",
     "EdgeType": "gids.graph.schema",

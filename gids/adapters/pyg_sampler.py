@@ -11,9 +11,10 @@ from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSample
 
 from bam.errors import ConfigError
 from gids.graph.graph import Graph
-from gids.graph.schema import EdgeType, EdgeTypeLike
+from gids.graph.schema import EdgeTypeLike
 from gids.sampling.block import SampledBatch
 from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.tensor_batch import TensorBatch
 from gids.sampling.to_pyg import edges_by_hop
 
 NumNeighbors = Sequence[int] | Mapping[EdgeTypeLike, Sequence[int]]
@@ -83,38 +84,30 @@ def _layers(num_neighbors: NumNeighbors) -> Any:
 
 
 def _homogeneous(batch: SampledBatch, metadata: tuple[Any, Any]) -> SamplerOutput:
-    edges = _edges(batch, batch.schema.edge_types[0])
+    [edges] = edges_by_hop(TensorBatch.of(batch)).values()
     name = batch.schema.node_types[0]
     return SamplerOutput(
         node=torch.from_numpy(batch.nodes[name]),
-        row=edges[0],
-        col=edges[1],
-        edge=edges[2],
+        row=edges.ends[0],
+        col=edges.ends[1],
+        edge=edges.edge_ids,
         num_sampled_nodes=_new_nodes(batch, name),
-        num_sampled_edges=edges[3],
+        num_sampled_edges=edges.counts,
         metadata=metadata,
     )
 
 
 def _heterogeneous(batch: SampledBatch, metadata: tuple[Any, Any]) -> HeteroSamplerOutput:
-    edges = {tuple(each): _edges(batch, each) for each in batch.schema.edge_types}
+    edges = {tuple(name): found for name, found in edges_by_hop(TensorBatch.of(batch)).items()}
     return HeteroSamplerOutput(
         node={name: torch.from_numpy(ids) for name, ids in batch.nodes.items()},
-        row={each: found[0] for each, found in edges.items()},
-        col={each: found[1] for each, found in edges.items()},
-        edge={each: found[2] for each, found in edges.items()},
+        row={name: found.ends[0] for name, found in edges.items()},
+        col={name: found.ends[1] for name, found in edges.items()},
+        edge={name: found.edge_ids for name, found in edges.items()},
         num_sampled_nodes={name: _new_nodes(batch, name) for name in batch.nodes},
-        num_sampled_edges={each: found[3] for each, found in edges.items()},
+        num_sampled_edges={name: found.counts for name, found in edges.items()},
         metadata=metadata,
     )
-
-
-def _edges(
-    batch: SampledBatch, edge_type: EdgeType
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
-    ends, ids, counts = edges_by_hop(batch, edge_type)
-    assert ids is not None
-    return torch.from_numpy(ends[0]), torch.from_numpy(ends[1]), torch.from_numpy(ids), counts
 
 
 def _new_nodes(batch: SampledBatch, name: str) -> list[int]:

@@ -1,5 +1,4 @@
-"""`gids bench sample`: sampled edges a second, beside DGL's CPU sampler on the same graph with the same
-threads."""
+"""`gids bench sample`: sampled edges a second, on CPU or GPU, beside DGL's sampler on the same graph."""
 
 from __future__ import annotations
 
@@ -26,8 +25,14 @@ from gids.graph.igbh_facts import LABELLED_TYPE
 from gids.graph.store import is_store
 
 SCHEMA = 1
-OURS, THEIRS = "gids", "dgl"
+OURS, THEIRS, ON_GPU = "gids", "dgl", "gids-cuda"
 WARM_UP_STEPS = 3
+CPU_SAMPLERS = tuple(name for name in SAMPLERS if name != ON_GPU)
+#: What is run with `--device cuda`: the sampler there, and those it is compared with.
+CUDA_SAMPLERS = (OURS, ON_GPU, THEIRS)
+#: The mini-batch that the figure `gpu_sampler` is about.
+FIGURE_FANOUTS, FIGURE_BATCH_SIZE = (15, 10, 5), 512
+EQUAL_STEPS = 3
 
 
 class SamplerDied(GidsError, RuntimeError):
@@ -61,6 +66,20 @@ class CountsDiffer(GidsError, AssertionError):
         )
 
 
+class BatchesDiffer(GidsError, AssertionError):
+    """The CPU's and the GPU's mini-batches are not the same bits.
+
+    Attributes
+    ----------
+    fanouts : list of int
+    batch_size : int
+    """
+
+    def __init__(self, fanouts: Sequence[int], batch_size: int) -> None:
+        self.fanouts, self.batch_size = list(fanouts), batch_size
+        super().__init__(f"with fanouts {self.fanouts} and {batch_size} seeds, {OURS} and {ON_GPU} differ")
+
+
 @dataclass(frozen=True)
 class SampleBench:
     """What to measure.
@@ -68,7 +87,9 @@ class SampleBench:
     Attributes
     ----------
     fanouts : tuple of tuple of int
-    batch_size, steps, rounds : int
+    batch_sizes : tuple of int
+        Every fanout is measured with each.
+    steps, rounds : int
         Each round takes every sampler through `steps` mini-batches; the median round counts.
     threads : int
         Of every sampler; 0: as many as this process may use cores.
@@ -76,15 +97,26 @@ class SampleBench:
         Of the seeds.
     times_compilation : bool
         Time the compilation as well, in further processes with a cache of their own.
+    samplers : tuple of str
+        Of `gids.bench.samplers.SAMPLERS`; `gids` and `dgl` are among them.
     """
 
     fanouts: tuple[tuple[int, ...], ...] = ((10, 5), (15, 10, 5))
-    batch_size: int = 512
+    batch_sizes: tuple[int, ...] = (512,)
     steps: int = 20
     rounds: int = 5
     threads: int = 0
     node_type: str = LABELLED_TYPE
     times_compilation: bool = True
+    samplers: tuple[str, ...] = CPU_SAMPLERS
+
+    def __post_init__(self) -> None:
+        if min(self.batch_sizes, default=0) < 1 or min(self.steps, self.rounds) < 1:
+            raise ConfigError("batch_sizes, steps, rounds", self, "each 1 or more")
+        if not {OURS, THEIRS} <= set(self.samplers) <= set(SAMPLERS):
+            raise ConfigError(
+                "samplers", self.samplers, f"{OURS}, {THEIRS} and others of {', '.join(SAMPLERS)}"
+            )
 
 
 class _Process:
@@ -99,21 +131,31 @@ class _Process:
             env=child_environment(threads) | environment,
             text=True,
         )
-        self.ready = self._read()
+        self._ready: dict[str, Any] | None = None
+
+    def ready(self) -> dict[str, Any]:
+        """What it says before the first request."""
+        self._ready = self._ready or self._read()
+        return self._ready
 
     def edges(self, work: Work) -> tuple[int, float]:
         """Edges of some mini-batches, and the seconds they took."""
-        answer = self._ask({"work": asdict(work), "counts": False})
+        answer = self._ask(work, "edges")
         return answer["answer"], answer["seconds"]
 
     def counts(self, work: Work) -> dict[str, int]:
         """Counts of the first mini-batch."""
-        counts: dict[str, int] = self._ask({"work": asdict(work), "counts": True})["answer"]
+        counts: dict[str, int] = self._ask(work, "counts")["answer"]
         return counts
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def digest(self, work: Work) -> str:
+        """Fingerprint of some mini-batches."""
+        return str(self._ask(work, "digest")["answer"])
+
+    def _ask(self, work: Work, what: str) -> dict[str, Any]:
+        self.ready()
         assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(request) + "\n")
+        self._child.stdin.write(json.dumps({"work": asdict(work), "what": what}) + "\n")
         self._child.stdin.flush()
         return self._read()
 
@@ -153,19 +195,21 @@ def run_sample(path: str | os.PathLike[str], bench: SampleBench | None = None) -
     ------
     DatasetError
         Before any work.
-    CountsDiffer, SamplerDied
+    CountsDiffer, BatchesDiffer, SamplerDied
     """
     bench = bench or SampleBench()
-    if min(bench.batch_size, bench.steps, bench.rounds) < 1:
-        raise ConfigError("batch_size, steps, rounds", bench, "each 1 or more")
     threads = bench.threads or len(os.sched_getaffinity(0))
     root = Path(path)
     if not is_store(root) and not is_igbh(root):
         raise DatasetError(str(root), "a store or an IGBH folder", "neither")
     with ExitStack() as opened:
-        samplers = [opened.enter_context(_Process(name, root, threads)) for name in SAMPLERS]
-        ready = samplers[0].ready
-        results = [_measure(samplers, bench, fanouts) for fanouts in bench.fanouts]
+        samplers = [opened.enter_context(_Process(name, root, threads)) for name in bench.samplers]
+        described = [sampler.ready() for sampler in samplers]
+        results = [
+            _measure(samplers, bench, fanouts, batch_size)
+            for batch_size in bench.batch_sizes
+            for fanouts in bench.fanouts
+        ]
     environment = child_environment(threads)
     names = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
     return {
@@ -178,17 +222,24 @@ def run_sample(path: str | os.PathLike[str], bench: SampleBench | None = None) -
             "threads": threads,
             "environment": {name: environment[name] for name in names},
         },
-        "data": {"path": root.name, "nodes": ready["num_nodes"], "edges": ready["num_edges"]},
+        "data": {"path": root.name, "nodes": described[0]["num_nodes"], "edges": described[0]["num_edges"]},
         "config": asdict(bench),
         "compile": _compile_times(root, threads) if bench.times_compilation else None,
         "fanouts": results,
+        "figures": _figures(results),
     }
 
 
-def _measure(samplers: Sequence[_Process], bench: SampleBench, fanouts: Sequence[int]) -> dict[str, Any]:
-    work = Work(list(fanouts), bench.node_type, bench.batch_size, 0, bench.steps)
+def _measure(
+    samplers: Sequence[_Process], bench: SampleBench, fanouts: Sequence[int], batch_size: int
+) -> dict[str, Any]:
+    work = Work(list(fanouts), bench.node_type, batch_size, 0, bench.steps)
     by_name = {sampler.name: sampler for sampler in samplers}
     _require_equal_counts(by_name[OURS], by_name[THEIRS], work)
+    if ON_GPU in by_name:
+        few = replace(work, steps=EQUAL_STEPS)
+        if by_name[OURS].digest(few) != by_name[ON_GPU].digest(few):
+            raise BatchesDiffer(fanouts, batch_size)
     rounds: dict[str, list[float]] = {sampler.name: [] for sampler in samplers}
     edges: dict[str, int] = dict.fromkeys(rounds, 0)
     for sampler in samplers:
@@ -201,12 +252,24 @@ def _measure(samplers: Sequence[_Process], bench: SampleBench, fanouts: Sequence
     medians = {name: statistics.median(each) for name, each in rounds.items()}
     return {
         "fanouts": list(fanouts),
+        "batch_size": batch_size,
         "samplers": {
             name: {"edges_per_s": medians[name], "edges": edges[name], "rounds_edges_per_s": rounds[name]}
             for name in rounds
         },
         "ratios": {name: medians[name] / medians[THEIRS] for name in rounds if name != THEIRS},
     }
+
+
+def _figures(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """`gpu_sampler`: edges a second, and how many times DGL's."""
+    for measured in results:
+        case = tuple(measured["fanouts"]), measured["batch_size"]
+        if case == (FIGURE_FANOUTS, FIGURE_BATCH_SIZE) and ON_GPU in measured["samplers"]:
+            value, ceiling = (measured["samplers"][name]["edges_per_s"] for name in (ON_GPU, THEIRS))
+            figure = {"value": value, "unit": "sampled edges/s", "ceiling": ceiling, "ratio": value / ceiling}
+            return {"gpu_sampler": figure}
+    return {}
 
 
 def _require_equal_counts(ours: _Process, theirs: _Process, work: Work) -> None:
@@ -230,5 +293,5 @@ def _compile_times(path: Path, threads: int) -> dict[str, float]:
         seconds = []
         for _ in range(2):
             with _Process(OURS, path, threads, NUMBA_CACHE_DIR=folder) as sampler:
-                seconds.append(sampler.ready["compile_s"])
+                seconds.append(sampler.ready()["compile_s"])
     return {"first_s": seconds[0], "cached_s": seconds[1]}

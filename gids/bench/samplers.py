@@ -15,15 +15,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gids.bench.digest import batch_sha256, joined_sha256
 from gids.graph.csc import Int64Array
 from gids.graph.graph import Graph
 from gids.graph.open_dataset import open_dataset
 from gids.sampling.launch import compile_seconds
 from gids.sampling.neighbor import NeighborSampler
+
+if TYPE_CHECKING:
+    from gids.sampling.cuda.sampler import CudaSampler
 
 Fanouts = Sequence[int]
 
@@ -75,7 +79,15 @@ class BenchSampler(ABC):
         return 0.0
 
 
-class GidsSampler(BenchSampler):
+class KeyedSampler(BenchSampler):
+    """One whose mini-batches follow from seed, epoch and number, so that they can be compared."""
+
+    @abstractmethod
+    def digest(self, work: Work, seeds: Sequence[Int64Array]) -> str:
+        """Fingerprint of mini-batches; equal when every number in them is."""
+
+
+class GidsSampler(KeyedSampler):
     """One mini-batch at a time, all threads working on it."""
 
     def _sampler(self, work: Work) -> NeighborSampler:
@@ -99,6 +111,14 @@ class GidsSampler(BenchSampler):
             for edge_type, edges in block.edges.items()
         }
         return counts | {name: len(ids) for name, ids in batch.input_nodes.items()}
+
+    def digest(self, work: Work, seeds: Sequence[Int64Array]) -> str:
+        """Fingerprint of mini-batches."""
+        sampler = self._sampler(work)
+        return joined_sha256(
+            batch_sha256(sampler.sample(self._graph, {work.node_type: ids}, batch=work.first + step))
+            for step, ids in enumerate(seeds)
+        )
 
     def compile_seconds(self) -> float:
         """Seconds of compiling, or of loading what an earlier run compiled."""
@@ -136,6 +156,51 @@ class GidsConcurrentSampler(GidsSampler):
             return sampler.sample(self._graph, ids, batch=work.first + step).num_edges
 
         return sum(self._pool.map(sample, range(len(seeds))))
+
+
+class GidsCudaSampler(KeyedSampler):
+    """On a GPU, one mini-batch at a time; the clock stops when the GPU has finished the last."""
+
+    def __init__(self, graph: Graph, threads: int) -> None:
+        super().__init__(graph, threads)
+        self._samplers: dict[tuple[int, ...], CudaSampler] = {}
+
+    def _sampler(self, work: Work) -> CudaSampler:
+        from gids.sampling.cuda.sampler import CudaSampler
+
+        fanouts = tuple(work.fanouts)
+        if fanouts not in self._samplers:
+            self._samplers[fanouts] = CudaSampler(NeighborSampler(work.fanouts), self._graph)
+        return self._samplers[fanouts]
+
+    def edges(self, work: Work, seeds: Sequence[Int64Array]) -> int:
+        """Sample them."""
+        import torch
+
+        sampler = self._sampler(work)
+        edges = 0
+        for step, ids in enumerate(seeds):
+            edges += sampler.sample({work.node_type: ids}, batch=work.first + step).num_edges
+        torch.cuda.synchronize(sampler.device)
+        return edges
+
+    def counts(self, work: Work, seeds: Int64Array) -> dict[str, int]:
+        """Counts of one mini-batch."""
+        batch = self._sampler(work).sample({work.node_type: seeds})
+        counts = {
+            f"{edge_type} {layer}": edges.num_edges
+            for layer, block in enumerate(batch.blocks)
+            for edge_type, edges in block.edges.items()
+        }
+        return counts | {name: len(ids) for name, ids in batch.input_nodes.items()}
+
+    def digest(self, work: Work, seeds: Sequence[Int64Array]) -> str:
+        """Fingerprint of mini-batches."""
+        sampler = self._sampler(work)
+        return joined_sha256(
+            batch_sha256(sampler.sample({work.node_type: ids}, batch=work.first + step).to_host())
+            for step, ids in enumerate(seeds)
+        )
 
 
 class DglSampler(BenchSampler):
@@ -177,6 +242,7 @@ SAMPLERS: dict[str, Callable[[Graph, int], BenchSampler]] = {
     "gids": GidsSampler,
     "gids-concurrent": GidsConcurrentSampler,
     "gids-to-dgl": GidsBlocksSampler,
+    "gids-cuda": GidsCudaSampler,
     "dgl": DglSampler,
 }
 
@@ -203,9 +269,15 @@ def serve(name: str, path: str, threads: int) -> None:
         work = Work(**request["work"])
         seeds = work.seeds(graph)
         begin = time.perf_counter()
-        answer = sampler.counts(work, seeds[0]) if request["counts"] else sampler.edges(work, seeds)
+        answer = _answer(sampler, request["what"], work, seeds)
         seconds = time.perf_counter() - begin
         print(json.dumps({"answer": answer, "seconds": seconds}), file=out, flush=True)
+
+
+def _answer(sampler: BenchSampler, what: str, work: Work, seeds: Sequence[Int64Array]) -> Any:
+    if what == "digest" and isinstance(sampler, KeyedSampler):
+        return sampler.digest(work, seeds)
+    return sampler.counts(work, seeds[0]) if what == "counts" else sampler.edges(work, seeds)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sample = kinds.add_parser("sample", help="sampled edges a second, beside DGL's sampler")
     sample.add_argument("dir", metavar="DIR", help="store or IGBH folder")
     sample.add_argument("--threads", type=int, default=0, help="of each sampler (default: one per CPU)")
+    sample.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda: the GPU's sampler, checked against the CPU's",
+    )
+    sample.add_argument(
+        "--batch-sizes", type=int, nargs="+", metavar="N", help="seeds (default: 512; with cuda 512 4096)"
+    )
+    sample.add_argument("--steps", type=int, default=20, help="mini-batches of a round (default 20)")
+    sample.add_argument("--rounds", type=int, default=5, help="the median one counts (default 5)")
     sample.add_argument("--json", metavar="F", help="write the result file")
     sample.set_defaults(kind=_run_sample)
 
@@ -82,13 +93,23 @@ def _overrides(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _run_sample(arguments: argparse.Namespace) -> int:
-    from gids.bench.sample import SampleBench, run_sample
+    from gids.bench.sample import CPU_SAMPLERS, CUDA_SAMPLERS, SampleBench, run_sample
 
-    result = run_sample(arguments.dir, SampleBench(threads=arguments.threads))
+    is_cuda = arguments.device == "cuda"
+    bench = SampleBench(
+        batch_sizes=tuple(arguments.batch_sizes or ((512, 4096) if is_cuda else (512,))),
+        steps=arguments.steps,
+        rounds=arguments.rounds,
+        threads=arguments.threads,
+        times_compilation=not is_cuda,
+        samplers=CUDA_SAMPLERS if is_cuda else CPU_SAMPLERS,
+    )
+    result = run_sample(arguments.dir, bench)
     write_json(arguments.json, result)
     rows = [
         (
             str(measured["fanouts"]),
+            str(measured["batch_size"]),
             name,
             f"{sampler['edges_per_s'] / 1e6:.1f}",
             f"{measured['ratios'].get(name, 1):.2f}",
@@ -96,7 +117,9 @@ def _run_sample(arguments: argparse.Namespace) -> int:
         for measured in result["fanouts"]
         for name, sampler in measured["samplers"].items()
     ]
-    print(table_text(("fanouts", "sampler", "M edges/s", "to DGL's"), rows))
+    print(table_text(("fanouts", "seeds", "sampler", "M edges/s", "to DGL's"), rows))
     compiled = result["compile"]
+    if compiled is None:
+        return 0
     print(f"compiled in {compiled['first_s']:.1f} s, loaded again in {compiled['cached_s']:.2f} s")
     return 0

@@ -115,7 +115,7 @@ class NeighborSampler:
         GraphError
             The graph's arrays are damaged where the sampler looked.
         """
-        epoch, batch = _checked("epoch", epoch, 2**32), _checked("batch", batch, 2**32)
+        epoch, batch = self.checked_numbers(epoch, batch)
         known = self._known(graph)
         arguments = (
             *(known.table, known.num_nodes, known.fanouts),
@@ -147,6 +147,10 @@ class NeighborSampler:
         if known is None:
             known = self._known_graphs[graph] = GraphArguments.of(graph, self.layers)
         return known
+
+    def checked_numbers(self, epoch: int, batch: int) -> tuple[int, int]:
+        """Both as plain ints; ConfigError where `sample` does not take them."""
+        return _checked("epoch", epoch, 2**32), _checked("batch", batch, 2**32)
 
 
 def _checked(setting: str, value: int, limit: int, smallest: int = 0) -> int:

@@ -11,6 +11,7 @@ from gids.bench.report.tables import (
     Result,
     Table,
     cache_table,
+    case_text,
     ceilings_table,
     loaders_table,
     machine_table,
@@ -186,7 +187,7 @@ def _sample_tables(result: Result) -> list[Table]:
 def _sample_html(result: Result) -> list[str]:
     bars = [
         Bar(
-            f"{', '.join(map(str, each['fanouts']))}: {name}",
+            f"{case_text(each)}: {name}",
             [sampler["edges_per_s"]],
             f"{number_text(sampler['edges_per_s'])} edges/s",
         )

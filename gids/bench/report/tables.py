@@ -217,11 +217,17 @@ def training_table(results: Sequence[Result]) -> Table:
     return Table(heads, rows, note)
 
 
+def case_text(measured: Result) -> str:
+    """Fanouts, and how many seeds where the file says it."""
+    seeds = f", {measured['batch_size']:,} seeds" if "batch_size" in measured else ""
+    return ", ".join(map(str, measured["fanouts"])) + seeds
+
+
 def sample_table(result: Result) -> Table:
     """Sampled edges a second."""
     rows = [
         (
-            f"fanouts {', '.join(map(str, each['fanouts']))}: {name}",
+            f"fanouts {case_text(each)}: {name}",
             f"{sampler['edges_per_s']:,.0f}",
             f"{min(sampler['rounds_edges_per_s']):,.0f} to {max(sampler['rounds_edges_per_s']):,.0f}",
             f"{each['ratios'][name]:.2f}x" if name in each["ratios"] else "",
@@ -230,10 +236,10 @@ def sample_table(result: Result) -> Table:
         for name, sampler in each["samplers"].items()
     ]
     compiled = result["compile"]
-    note = (
-        f"Medians of {result['config']['rounds']} rounds, {result['machine']['threads']} threads. "
-        f"Compilation: {compiled['first_s']:.1f} s once, {compiled['cached_s']:.1f} s in later processes."
-    )
+    note = f"Medians of {result['config']['rounds']} rounds, {result['machine']['threads']} threads."
+    if compiled is not None:
+        first, cached = (f"{compiled[name]:.1f} s" for name in ("first_s", "cached_s"))
+        note += f" Compilation: {first} once, {cached} in later processes."
     return Table(("sampler", "edges a second", "rounds", "of DGL"), tuple(rows), note)
 
 

@@ -11,13 +11,13 @@ import pytest
 from bam.errors import ConfigError
 from gids.bench import sample
 from gids.bench.sample import CountsDiffer, SampleBench, SamplerDied, run_sample
-from gids.bench.samplers import SAMPLERS, Work
+from gids.bench.samplers import Work
 from gids.errors import DatasetError, PackageMissing
 from gids.graph.graph import Graph
 from gids.graph.synth import synthesize
 from gids.sampling.dgl_import import import_dgl
 
-SMALL = SampleBench(((3, 2),), batch_size=16, steps=2, rounds=3, threads=1, times_compilation=False)
+SMALL = SampleBench(((3, 2),), batch_sizes=(16,), steps=2, rounds=3, threads=1, times_compilation=False)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_both_samplers_do_the_same_work(folder: Path) -> None:
     assert result["data"]["nodes"]["paper"] == 500
     [measured] = result["fanouts"]
     assert measured["fanouts"] == [3, 2]
-    assert list(measured["samplers"]) == list(SAMPLERS)
+    assert list(measured["samplers"]) == list(sample.CPU_SAMPLERS)
     ours = measured["samplers"]["gids"]
     assert ours["edges"] == measured["samplers"]["gids-concurrent"]["edges"] > 3 * 2 * 16
     assert ours["edges"] == measured["samplers"]["gids-to-dgl"]["edges"]
@@ -53,8 +53,14 @@ def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
 
 
 def test_settings_that_measure_nothing() -> None:
-    with pytest.raises(ConfigError):
-        run_sample("anywhere", replace(SMALL, rounds=0))
+    for settings in (
+        {"rounds": 0},
+        {"batch_sizes": ()},
+        {"samplers": ("gids",)},
+        {"samplers": ("gids", "dgl", "x")},
+    ):
+        with pytest.raises(ConfigError):
+            replace(SMALL, **settings)
     with pytest.raises(DatasetError, match="neither"):
         run_sample("nowhere", SMALL)
 

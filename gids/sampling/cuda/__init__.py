@@ -1,0 +1,1 @@
+"""The sampler on a GPU: the same mini-batches as `gids.sampling.neighbor`, bit for bit."""

@@ -1,0 +1,99 @@
+"""Mini-batches as torch tensors, of a GPU or of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+
+from gids.graph.schema import EdgeType
+from gids.sampling.block import BatchOf, Block, BlockEdges, BlockOf, EdgesOf, SampledBatch
+
+
+class TensorEdges(EdgesOf[torch.Tensor]):
+    """`EdgesOf` tensors."""
+
+
+class TensorBlock(BlockOf[torch.Tensor]):
+    """`BlockOf` tensors."""
+
+    edges: Mapping[EdgeType, TensorEdges]
+
+
+class TensorBatch(BatchOf[torch.Tensor]):
+    """`BatchOf` int64 tensors, all of one device.
+
+    Tensors are views of a few larger ones and were made on the stream that was current then; whoever uses
+    them on another stream calls `record_stream` (see `torch.Tensor.record_stream`).
+    """
+
+    blocks: tuple[TensorBlock, ...]
+
+    @classmethod
+    def of(cls, batch: SampledBatch | TensorBatch) -> TensorBatch:
+        """The same mini-batch; its tensors share memory with the arrays given."""
+        if isinstance(batch, TensorBatch):
+            return batch
+        nodes = {name: torch.from_numpy(ids) for name, ids in batch.nodes.items()}
+        blocks = []
+        for block in batch.blocks:
+            edges = {
+                edge_type: TensorEdges(
+                    torch.from_numpy(own.indptr),
+                    torch.from_numpy(own.indices),
+                    None if own.edge_ids is None else torch.from_numpy(own.edge_ids),
+                )
+                for edge_type, own in block.edges.items()
+            }
+            blocks.append(TensorBlock(block.num_src, block.num_dst, MappingProxyType(edges)))
+        return cls(
+            batch.schema,
+            MappingProxyType(nodes),
+            batch.node_counts,
+            tuple(blocks),
+            batch.epoch,
+            batch.batch,
+            batch.resampled,
+        )
+
+    def to_host(self) -> SampledBatch:
+        """The same mini-batch as numpy arrays; waits for tensors of a GPU."""
+        blocks = []
+        for block in self.blocks:
+            edges = {
+                edge_type: BlockEdges(
+                    own.indptr.cpu().numpy(),
+                    own.indices.cpu().numpy(),
+                    None if own.edge_ids is None else own.edge_ids.cpu().numpy(),
+                )
+                for edge_type, own in block.edges.items()
+            }
+            blocks.append(Block(block.num_src, block.num_dst, MappingProxyType(edges)))
+        nodes = {name: ids.cpu().numpy() for name, ids in self.nodes.items()}
+        return SampledBatch(
+            self.schema,
+            MappingProxyType(nodes),
+            self.node_counts,
+            tuple(blocks),
+            self.epoch,
+            self.batch,
+            self.resampled,
+        )
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory of all tensors until what is queued on `stream` now has run."""
+        known = set()
+        for tensor in self._tensors():
+            address = tensor.untyped_storage().data_ptr()
+            if tensor.is_cuda and address not in known:
+                known.add(address)
+                tensor.record_stream(stream)
+
+    def _tensors(self) -> list[torch.Tensor]:
+        tensors = list(self.nodes.values())
+        for block in self.blocks:
+            for edges in block.edges.values():
+                tensors += [edges.indptr, edges.indices]
+                tensors += [] if edges.edge_ids is None else [edges.edge_ids]
+        return tensors
