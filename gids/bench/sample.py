@@ -26,7 +26,7 @@ from gids.graph.store import is_store
 
 SCHEMA = 1
 OURS, THEIRS, ON_GPU = "gids", "dgl", "gids-cuda"
-WARM_UP_STEPS = 3
+WARM_UP_STEPS = 10  # buffers on a GPU have their sizes after a few
 CPU_SAMPLERS = tuple(name for name in SAMPLERS if name != ON_GPU)
 #: What is run with `--device cuda`: the sampler there, and those it is compared with.
 CUDA_SAMPLERS = (OURS, ON_GPU, THEIRS)

@@ -10,7 +10,7 @@ import pytest
 
 from bam.errors import ConfigError
 from gids.bench import sample
-from gids.bench.sample import CountsDiffer, SampleBench, SamplerDied, run_sample
+from gids.bench.sample import BatchesDiffer, CountsDiffer, SampleBench, SamplerDied, run_sample
 from gids.bench.samplers import Work
 from gids.errors import DatasetError, PackageMissing
 from gids.graph.graph import Graph
@@ -81,6 +81,34 @@ def test_samplers_that_count_differently_are_not_compared() -> None:
     sample._require_equal_counts(one, one, work)  # type: ignore[arg-type]
     with pytest.raises(CountsDiffer, match=r"a__r__b 1.*\(4, 5\)"):
         sample._require_equal_counts(one, Counter({**one.counts(work), "a__r__b 1": 5}), work)  # type: ignore[arg-type]
+
+
+def test_figure_is_the_speed_and_how_many_times_dgl_it_is() -> None:
+    def measured(fanouts: list[int], batch_size: int, *names: str) -> dict[str, object]:
+        samplers = {name: {"edges_per_s": 100.0 * (1 + number)} for number, name in enumerate(names)}
+        return {"fanouts": fanouts, "batch_size": batch_size, "samplers": samplers}
+
+    others = [measured([10, 5], 512, "dgl", "gids-cuda"), measured([15, 10, 5], 4096, "dgl", "gids-cuda")]
+    assert sample._figures([*others, measured([15, 10, 5], 512, "dgl", "gids")]) == {}
+    [figure] = sample._figures([*others, measured([15, 10, 5], 512, "dgl", "gids-cuda")]).values()
+    assert (figure["value"], figure["ceiling"], figure["ratio"]) == (200.0, 100.0, 2.0)
+
+
+class Digester(Counter):
+    """One that also has a digest."""
+
+    def __init__(self, name: str, digest: str) -> None:
+        super().__init__({"a": 1})
+        self.name, self._digest = name, digest
+
+    def digest(self, work: Work) -> str:
+        return self._digest
+
+
+def test_batches_that_differ_are_not_timed() -> None:
+    samplers = [Digester("gids", "x"), Digester("dgl", ""), Digester("gids-cuda", "y")]
+    with pytest.raises(BatchesDiffer, match="512 seeds"):
+        sample._measure(samplers, SMALL, (3, 2), 512)  # type: ignore[arg-type]
 
 
 def test_mini_batches_go_round_the_nodes() -> None:

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bam.errors import ConfigError
-from gids.errors import DuplicateSeed, GidsError, GraphError, NodeOutOfRange
+from gids.bench.digest import batch_sha256
+from gids.errors import DuplicateSeed, GidsError, GraphError, NodeOutOfRange, PackageMissing
 from gids.graph.csc import Csc
 from gids.graph.graph import Graph
 from gids.graph.schema import EdgeType, Schema
@@ -28,8 +29,11 @@ from gids.sampling.cuda.kernels import NATIVE_FOLDER, CudaKernels
 from gids.sampling.cuda.sampler import CudaSampler
 from gids.sampling.cuda.structs import COutput, CPlan, CRelation
 from gids.sampling.cuda.workspace import Capacities, Workspace
+from gids.sampling.dgl_import import import_dgl
 from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.tensor_batch import TensorBatch
+from gids.sampling.to_dgl import to_dgl
+from gids.sampling.to_pyg import edges_by_hop
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def assert_equal_batches(found: TensorBatch, expected: SampledBatch) -> None:
                 np.testing.assert_array_equal(same.edge_ids.numpy(), edges.edge_ids)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_same_bits_as_the_cpu_sampler(library: ctypes.CDLL, data: st.DataObject) -> None:
     graph = data.draw(graphs())
@@ -110,7 +114,7 @@ def test_large_fanouts(library: ctypes.CDLL, fanout: int, replacement: bool) -> 
     assert_equal_batches(on_gpu.sample(seeds), sampler.sample(graph, seeds))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 2**64 - 1))
 def test_dense_choices(library: ctypes.CDLL, fanout: int, more: int, seed: int) -> None:
     """Nearly all neighbours are taken, so that chains of replaced draws are long."""
@@ -268,6 +272,41 @@ def test_memory_that_runs_out_is_a_clear_error(library: ctypes.CDLL, monkeypatch
         with pytest.raises(GraphError, match="GPU's memory"):
             on_gpu.sample({"p": np.arange(3000)})
     assert on_gpu.sample({"p": np.arange(3000)}).num_edges > 100_000
+
+
+@pytest.mark.parametrize("resample", [False, True])
+def test_conversions_do_not_see_a_difference(library: ctypes.CDLL, resample: bool) -> None:
+    graph = power_law_graph()
+    sampler = NeighborSampler([6, 3], resample=resample, return_edge_ids=True)
+    on_gpu = CudaSampler(sampler, graph, kernels=HostKernels(library))
+    found, expected = on_gpu.sample({"p": np.arange(90)}), sampler.sample(graph, {"p": np.arange(90)})
+    assert batch_sha256(found.to_host()) == batch_sha256(expected)
+    assert TensorBatch.of(found) is found
+    assert_equal_batches(TensorBatch.of(expected), expected)
+    found.record_stream(None)  # type: ignore[arg-type]  # tensors of the CPU need no stream
+    by_hop, expected_by_hop = edges_by_hop(found), edges_by_hop(TensorBatch.of(expected))
+    for edge_type, edges in expected_by_hop.items():
+        assert by_hop[edge_type].counts == edges.counts
+        assert torch.equal(by_hop[edge_type].ends, edges.ends)
+
+
+def test_dgl_blocks_are_the_same(library: ctypes.CDLL) -> None:
+    try:
+        dgl = import_dgl()
+    except PackageMissing as missing:
+        pytest.skip(str(missing))
+    graph = power_law_graph()
+    sampler = NeighborSampler([6, 3], return_edge_ids=True)
+    on_gpu = CudaSampler(sampler, graph, kernels=HostKernels(library))
+    found = to_dgl(on_gpu.sample({"p": np.arange(90)}))
+    expected = to_dgl(sampler.sample(graph, {"p": np.arange(90)}))
+    for block, own in zip(found[2], expected[2], strict=True):
+        for edge_type in block.canonical_etypes:
+            for one, other in zip(block.edges(etype=edge_type), own.edges(etype=edge_type), strict=True):
+                assert torch.equal(one, other)
+            assert torch.equal(block.edges[edge_type].data[dgl.EID], own.edges[edge_type].data[dgl.EID])
+        for name in graph.schema.node_types:
+            assert torch.equal(block.srcnodes[name].data[dgl.NID], own.srcnodes[name].data[dgl.NID])
 
 
 def test_a_machine_without_a_gpu_says_so() -> None:
