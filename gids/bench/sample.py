@@ -220,6 +220,7 @@ def run_sample(path: str | os.PathLike[str], bench: SampleBench | None = None) -
         "machine": {
             **describe_machine(root),
             "threads": threads,
+            "gpu": "".join(each["gpu"] for each in described),
             "environment": {name: environment[name] for name in names},
         },
         "data": {"path": root.name, "nodes": described[0]["num_nodes"], "edges": described[0]["num_edges"]},

@@ -78,6 +78,10 @@ class BenchSampler(ABC):
         """Seconds until compiled code was ready; 0 where there is none."""
         return 0.0
 
+    def gpu(self) -> str:
+        """Name of the GPU it runs on; empty where it runs on the CPU."""
+        return ""
+
 
 class KeyedSampler(BenchSampler):
     """One whose mini-batches follow from seed, epoch and number, so that they can be compared."""
@@ -164,6 +168,12 @@ class GidsCudaSampler(KeyedSampler):
     def __init__(self, graph: Graph, threads: int) -> None:
         super().__init__(graph, threads)
         self._samplers: dict[tuple[int, ...], CudaSampler] = {}
+
+    def gpu(self) -> str:
+        """Name of the current GPU."""
+        import torch
+
+        return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else ""
 
     def _sampler(self, work: Work) -> CudaSampler:
         from gids.sampling.cuda.sampler import CudaSampler
@@ -254,6 +264,7 @@ class Ready:
     num_nodes: dict[str, int]
     num_edges: int
     compile_s: float
+    gpu: str
 
 
 def serve(name: str, path: str, threads: int) -> None:
@@ -262,7 +273,7 @@ def serve(name: str, path: str, threads: int) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not look like an answer
     graph = open_dataset(path).graph
     sampler = SAMPLERS[name](graph, threads)
-    ready = Ready(dict(graph.schema.num_nodes), graph.num_edges, sampler.compile_seconds())
+    ready = Ready(dict(graph.schema.num_nodes), graph.num_edges, sampler.compile_seconds(), sampler.gpu())
     print(json.dumps(asdict(ready)), file=out, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
