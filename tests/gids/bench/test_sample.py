@@ -48,6 +48,7 @@ def test_both_samplers_do_the_same_work(folder: Path) -> None:
 
 
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "processed" / "paper__cites__paper").mkdir(parents=True)  # looks like IGBH, and is none
     with pytest.raises(SamplerDied, match="'gids' ended with status 1"):
         run_sample(tmp_path, SMALL)
 
