@@ -15,6 +15,7 @@ MIN_PAGE_BYTES = 512
 MAX_PAGE_BYTES = 65536
 MAX_QUEUE_DEPTH = 32768
 MAX_MERGE_BYTES = 64 * 2**20
+MAX_STAGING_BYTES = 2**40
 # The native library counts milliseconds in 32 bits.
 MAX_TIMEOUT_S = 1_000_000
 # Pages are numbered with 42 bits in a line's state word.
@@ -144,6 +145,8 @@ class StoreConfig:
         Of the random policy.
     close_timeout_s : float
         Closing waits so long for reads that calls gave up, and then leaves them behind.
+    staging_bytes : int
+        Most memory of the buffers that one thread reads into; fewer reads are in flight where it is small.
 
     Raises
     ------
@@ -161,6 +164,7 @@ class StoreConfig:
     timeout_s: float = 60.0
     seed: int = 0
     close_timeout_s: float = 10.0
+    staging_bytes: int = 64 * 2**20
 
     def __post_init__(self) -> None:
         power_of_two = f"a power of two from {MIN_PAGE_BYTES} to {MAX_PAGE_BYTES}"
@@ -172,6 +176,8 @@ class StoreConfig:
         merge = f"bytes from page_bytes ({self.page_bytes}) to {MAX_MERGE_BYTES}"
         self._check_number("merge_bytes", self.page_bytes, MAX_MERGE_BYTES, merge)
         self._check_number("bridge_bytes", 0, MAX_MERGE_BYTES, f"bytes from 0 to {MAX_MERGE_BYTES}")
+        staging = f"bytes from merge_bytes ({self.merge_bytes}) to {MAX_STAGING_BYTES}"
+        self._check_number("staging_bytes", self.merge_bytes, MAX_STAGING_BYTES, staging)
         self._check_number("seed", 0, 2**64 - 1, "a number from 0 to 2**64 - 1")
         object.__setattr__(self, "policy", parse_kind("policy", self.policy, PolicyKind))
         object.__setattr__(self, "engine", parse_kind("engine", self.engine, EngineKind))

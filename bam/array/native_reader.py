@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno as errno_codes
 from ctypes import POINTER, byref, c_char, c_int, c_int32, c_uint32, c_uint64, c_void_p
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ class _Config(ctypes.Structure):
         ("merge_bytes", c_uint32),
         ("bridge_bytes", c_uint32),
         ("timeout_ms", c_uint32),
+        ("staging_bytes", c_uint64),
         ("first_page_id", c_uint64),
     ]
 
@@ -74,6 +75,14 @@ class _Counters(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in COUNTERS]
 
 
+@dataclass(frozen=True)
+class ReadBuffers:
+    """Reads that a thread has in flight, at most, and the bytes of the buffers they go to."""
+
+    reads: int
+    bytes: int
+
+
 class NativeReader(RowReader):
     """Gathers rows through the C++ store. Thread-safe; keeps engine and cache alive.
 
@@ -85,7 +94,7 @@ class NativeReader(RowReader):
     cache : HostCache
         Its `page_bytes` is the store's.
     config : StoreConfig
-        Of which `queue_depth`, `merge_bytes`, `bridge_bytes` and `timeout_s` are used.
+        Of which `queue_depth`, `merge_bytes`, `bridge_bytes`, `staging_bytes` and the time-outs are used.
     first_page_id : int
         What the cache calls page 0 of this layout; arrays that share a cache have disjoint page ids.
     """
@@ -108,6 +117,7 @@ class NativeReader(RowReader):
             config.merge_bytes,
             config.bridge_bytes,
             max(1, int(config.timeout_s * 1000)),
+            config.staging_bytes,
             first_page_id,
         )
         handle = create(engine.handle, cache.handle, byref(CLayout.from_layout(layout)), byref(settings))
@@ -147,7 +157,7 @@ class NativeReader(RowReader):
             raise EngineUnavailable(
                 self._engine.info().engine,
                 f"a thread that reads needs buffers and a queue of its own: {reason}",
-                "Lower queue_depth or merge_bytes, or let fewer threads read at once",
+                "Lower staging_bytes or queue_depth, or let fewer threads read at once",
             )
         if result.error != 0:
             raise self._error(result, ids, out.shape[1])
@@ -189,6 +199,22 @@ class NativeReader(RowReader):
         function("bam_store_forget_uses", None, [c_void_p, c_uint64, c_uint64])(
             self._handle, horizon, instead
         )
+
+    def read_buffers(self) -> ReadBuffers:
+        """What a thread that reads takes."""
+        if self._handle is None:
+            raise ClosedError("reader")
+        reads, n_bytes = c_uint32(), c_uint64()
+        ask = function("bam_store_read_buffers", None, [c_void_p, POINTER(c_uint32), POINTER(c_uint64)])
+        ask(self._handle, byref(reads), byref(n_bytes))
+        return ReadBuffers(reads.value, n_bytes.value)
+
+    def notes(self) -> tuple[str, ...]:
+        buffers, wanted = self.read_buffers(), self._config.queue_depth
+        if buffers.reads >= wanted:
+            return ()
+        limit = f"staging_bytes={self._config.staging_bytes}"
+        return (f"a thread has {buffers.reads} reads in flight, not {wanted}, so that they fit {limit}",)
 
     def stats(self) -> ReaderStats:
         if self._handle is None:

@@ -86,6 +86,7 @@ def open_array(
     bridge_bytes: int | str = 0,
     timeout_s: float = 60.0,
     close_timeout_s: float = 10.0,
+    staging_bytes: int | str = "64MiB",
     seed: int = 0,
     reader: ReaderKind | str = ReaderKind.AUTO,
     wrap: Callable[[Engine], Engine] | None = None,
@@ -122,6 +123,8 @@ def open_array(
     close_timeout_s : float
         Closing waits so long for reads that a gather gave up; then it leaves them, and the memory they go to,
         behind, and raises :class:`bam.errors.WaitTimeout`.
+    staging_bytes : int or str
+        Most memory of the buffers that one thread reads into; fewer reads are in flight where it is small.
     seed : int
         Of policy ``random``.
     reader : str
@@ -167,6 +170,7 @@ def open_array(
         bridge_bytes=parse_bytes(bridge_bytes, "bridge_bytes"),
         timeout_s=timeout_s,
         close_timeout_s=close_timeout_s,
+        staging_bytes=parse_bytes(staging_bytes, "staging_bytes"),
         seed=seed,
     )
     kind = parse_kind("device", device, DeviceKind)

@@ -79,6 +79,8 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
             opened.callback(lease.cache.close)
         reader = _make_reader(native, description, engine, lease, config)
         opened.callback(reader.close)
+        for note in reader.notes():
+            logger.warning("%s", note)
         info = ArrayInfo(
             reader="native" if native else "reference",
             cache="host" if native else "reference",
@@ -86,7 +88,7 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
             page_bytes=lease.cache.page_bytes,
             cache_lines=lease.cache.n_pages,
             engine=engine.info(),
-            notes=notes,
+            notes=(*notes, *reader.notes()),
         )
         opened.pop_all()
     return OpenReader(reader, lease.cache, engine, files_engine, info, owns_cache)

@@ -74,6 +74,10 @@ class RowReader(ABC):
     def info(self) -> EngineInfo:
         """Which engine really runs."""
 
+    def notes(self) -> tuple[str, ...]:
+        """Why something asked for is not what runs."""
+        return ()
+
     @abstractmethod
     def close(self) -> None:
         """Release the reader's own memory; calling it again does nothing. No call may be under way."""

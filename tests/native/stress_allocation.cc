@@ -105,7 +105,7 @@ std::string stress_create(Checks& checks) {
     cache = nullptr;
     return bam_cache_create(kLines, kPage, 1, 0, &cache) == 0 ? Attempt::worked : Attempt::failed;
   });
-  bam::StoreConfig config{kPage, 16, 4096, 0, 60'000, 0};
+  bam::StoreConfig config{kPage, 16, 4096, 0, 60'000, 1u << 24, 0};
   failed += until_success(checks, [&] {
     if (store != nullptr) bam_store_destroy(store, 0);
     return made(store = bam_store_create(engine, cache, &rows.layout, &config));
@@ -125,7 +125,7 @@ std::string stress_gather(Checks& checks) {
   void* engine = bam_memory_engine_create(buffers, sizes, 1, 0, 512, text, sizeof text);
   void* cache = nullptr;
   checks.expect(bam_cache_create(kLines, kPage, 3, 0, &cache) == 0 && engine != nullptr, "nothing to read through");
-  bam::StoreConfig config{kPage, 16, 4096, 0, 60'000, 0};
+  bam::StoreConfig config{kPage, 16, 4096, 0, 60'000, 1u << 24, 0};
   void* store = bam_store_create(engine, cache, &rows.layout, &config);
   std::vector<int64_t> ids(700);
   for (size_t i = 0; i < ids.size(); i++) ids[i] = static_cast<int64_t>(i * 37 % (i % 3 == 0 ? 50 : kRows));

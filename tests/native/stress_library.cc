@@ -98,7 +98,7 @@ std::string stress_store(const StoreLoad& load, std::shared_ptr<bam::Engine> eng
   int error = 0;
   std::shared_ptr<bam::HostCache> cache = bam::HostCache::create({load.n_lines, kPageBytes, load.policy, 1}, &error);
   const bam::Extent extent{0, kFileBytes, 0, 0, 0};
-  bam::Store store(std::move(engine), layout_of(extent), cache, {kPageBytes, 16, 4096, 0, 60'000, 0});
+  bam::Store store(std::move(engine), layout_of(extent), cache, {kPageBytes, 16, 4096, 0, 60'000, 1u << 24, 0});
   std::atomic<uint64_t> failed{0};
   run_threads(load.n_threads, [&](uint32_t thread) {
     Random random(thread);
@@ -172,7 +172,7 @@ std::string stress_controller(std::shared_ptr<bam::Engine> engine, Checks& check
   bam::HostQueues queues(3, 8);
   std::string reason;
   auto controller = bam::SoftwareController::create(std::move(engine), layout_of(extent), queues.pairs(),
-                                                    {2, 16, 4096, 60'000, 0, nullptr}, &reason);
+                                                    {2, 16, 4096, 60'000, 0, nullptr, nullptr, 0}, &reason);
   checks.expect(controller != nullptr, "no controller");
   if (controller == nullptr) return reason;
   std::atomic<uint64_t> batches{0}, closed{0};
@@ -289,7 +289,7 @@ std::string stress_silence(Checks& checks) {
   std::shared_ptr<bam::HostCache> cache = bam::HostCache::create({64, kPageBytes, bam::Policy::clock, 1}, &error);
   uint32_t left = 0;
   {
-    bam::Store store(std::make_shared<SilentEngine>(disk), layout_of(extent), cache, {kPageBytes, 16, 4096, 0, 50, 0});
+    bam::Store store(std::make_shared<SilentEngine>(disk), layout_of(extent), cache, {kPageBytes, 16, 4096, 0, 50, 1u << 24, 0});
     run_threads(3, [&](uint32_t thread) {
       std::vector<int64_t> ids(64);
       for (size_t i = 0; i < ids.size(); i++) ids[i] = static_cast<int64_t>((thread * 97 + i * 53) % kRows);
@@ -316,7 +316,7 @@ std::string stress_silent_controller(Checks& checks) {
   bam::HostQueues queues(2, 8);
   std::string reason;
   auto controller = bam::SoftwareController::create(std::make_shared<SilentEngine>(disk), layout_of(extent),
-                                                    queues.pairs(), {2, 16, 4096, 20, 0, nullptr}, &reason);
+                                                    queues.pairs(), {2, 16, 4096, 20, 0, nullptr, nullptr, 0}, &reason);
   checks.expect(controller != nullptr, "no controller");
   if (controller == nullptr) return reason;
   // They outlive the disk's answers, as the memory of commands must that were aborted with ETIMEDOUT.

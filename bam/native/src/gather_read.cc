@@ -16,7 +16,6 @@ constexpr uint32_t kMaxChunkFetches = 512;
 constexpr uint32_t kMinChunkFetches = 64;
 constexpr uint64_t kMaxFetchesHeld = 65536;    // of a long call; then it drains and forgets them
 constexpr uint32_t kWaitUs = 2000;
-constexpr uint32_t kShortRangeBytes = 16u << 10;  // most ranges are no longer, so longer ones share a little memory
 constexpr uint64_t kStreamingBytes = 4u << 20;  // outputs from here on do not stay in a core's cache anyway
 
 using Clock = std::chrono::steady_clock;
@@ -30,9 +29,7 @@ Gatherer::Gatherer(Store& store, std::unique_ptr<SpanReader> reader) : store_(st
 }
 
 std::unique_ptr<Gatherer> Gatherer::create(Store& store, std::string* error) {
-  uint32_t longest = std::max(store.config().merge_bytes, store.config().page_bytes);
-  uint32_t shorter = std::max(kShortRangeBytes, store.config().page_bytes);
-  auto reader = SpanReader::create(store.engine(), store.layout(), store.config().queue_depth, longest, error, shorter);
+  auto reader = SpanReader::create(store.engine(), store.layout(), store.read_limits(), error);
   if (!reader) return nullptr;
   return std::unique_ptr<Gatherer>(new Gatherer(store, std::move(reader)));
 }

@@ -14,11 +14,8 @@
 namespace bam {
 namespace {
 
-constexpr uint32_t kPageBytes = 4096;
 constexpr uint32_t kMaxRangeBytes = 1u << 30;
 constexpr uint32_t kHarvest = 256;
-constexpr uint64_t kLongStagingBytes = 8u << 20;  // of ranges longer than short ones, all together
-constexpr uint64_t kMinLongRanges = 4;
 
 using Clock = std::chrono::steady_clock;
 
@@ -50,50 +47,17 @@ struct Slot {
   uint8_t* destination;  // of the caller; null: the slot's own bytes
 };
 
-// Most runs that a range of `bytes` can have.
-uint32_t most_runs(const Layout& layout, uint64_t bytes) {
-  if (layout.logical_bytes == 0) return 1;
-  if (layout.extents == nullptr) return static_cast<uint32_t>((bytes + layout.stripe_bytes - 2) / layout.stripe_bytes + 1);
-  uint64_t most = 1;
-  for (uint64_t first = 0, last = 0; last < layout.n_extents; last++) {
-    // the range may start at the last byte of `first`
-    auto end_of = [&](uint64_t i) { return layout.extents[i].logical_offset + layout.extents[i].length; };
-    while (layout.extents[last].logical_offset >= end_of(first) - 1 + bytes) first++;
-    most = std::max(most, last - first + 1);
-  }
-  return static_cast<uint32_t>(most);
-}
-
-std::string layout_problem(const Layout& layout, size_t n_files) {
-  if (layout.logical_bytes == 0) return "";
-  if (layout.extents == nullptr) {
-    if (layout.stripe_bytes == 0 || layout.n_files == 0) return "a striped layout needs stripe_bytes and n_files above 0";
-    return layout.n_files <= n_files ? "" : "the layout has more files than the engine";
-  }
-  uint64_t logical = 0;
-  for (uint64_t i = 0; i < layout.n_extents; i++) {
-    const Extent& extent = layout.extents[i];
-    if (extent.file >= n_files) return "an extent lies in a file that the engine does not have";
-    if (extent.logical_offset != logical || extent.length == 0) return "the extents leave a gap, overlap or are empty";
-    logical += extent.length;
-  }
-  return logical == layout.logical_bytes ? "" : "the extents do not add up to the layout's bytes";
-}
-
 class Reader final : public SpanReader {
  public:
-  Reader(Engine& engine, const Layout& layout, uint32_t depth, uint32_t max_range_bytes, uint32_t short_range_bytes)
-      : engine_(engine.shared_from_this()), layout_(layout), max_range_bytes_(max_range_bytes), n_short_(depth) {
+  Reader(Engine& engine, const Layout& layout, uint32_t max_range_bytes, const ReadBuffers& buffers)
+      : engine_(engine.shared_from_this()), layout_(layout), max_range_bytes_(max_range_bytes), buffers_(buffers) {
     for (const FileInfo& file : engine.files()) units_.push_back(std::max(file.offset_alignment, file.memory_alignment));
     looked_at_.assign(engine.files().size(), 0);
     max_pieces_ = most_runs(layout, max_range_bytes);
-    bool uniform = short_range_bytes == 0 || short_range_bytes >= max_range_bytes;
-    short_range_bytes_ = uniform ? max_range_bytes : short_range_bytes;
-    uint64_t n_long = uniform ? 0 : std::clamp<uint64_t>(kLongStagingBytes / max_range_bytes, kMinLongRanges, depth);
-    slots_.resize(depth + n_long);
+    slots_.resize(size_t{buffers.n_short} + buffers.n_long);
     pieces_.resize(slots_.size() * max_pieces_);
-    for (uint32_t slot = depth; slot-- > 0;) free_.push_back(slot);
-    for (uint32_t slot = static_cast<uint32_t>(slots_.size()); slot-- > depth;) free_long_.push_back(slot);
+    for (uint32_t slot = buffers.n_short; slot-- > 0;) free_.push_back(slot);
+    for (uint32_t slot = static_cast<uint32_t>(slots_.size()); slot-- > buffers.n_short;) free_long_.push_back(slot);
   }
   ~Reader() override { close(kCloseWaitMs); }
   uint32_t close(uint32_t wait_ms) override;
@@ -116,13 +80,13 @@ class Reader final : public SpanReader {
  private:
   Piece& piece(uint32_t id) { return pieces_[id]; }
   uint8_t* slot_bytes(uint32_t slot) const {
-    if (slot < n_short_) return staging_->base() + slot * short_slot_bytes_;
-    return staging_->base() + n_short_ * short_slot_bytes_ + (slot - n_short_) * long_slot_bytes_;
+    if (slot < buffers_.n_short) return staging_->base() + slot * buffers_.short_slot_bytes;
+    return staging_->base() + buffers_.n_short * buffers_.short_slot_bytes +
+           (slot - buffers_.n_short) * buffers_.long_slot_bytes;
   }
   const std::vector<uint32_t>& free_slots(uint32_t length) const {
-    return length <= short_range_bytes_ ? free_ : free_long_;
+    return length <= buffers_.short_range_bytes ? free_ : free_long_;
   }
-  uint64_t slot_size(uint32_t range_bytes) const;
   void add_piece(uint32_t slot, const FileRun& run, uint64_t* position);
   bool fits(uint32_t slot, const uint8_t* destination, uint32_t capacity) const;
   void submit();
@@ -140,10 +104,8 @@ class Reader final : public SpanReader {
   std::shared_ptr<Engine> engine_;
   Layout layout_;
   uint32_t max_range_bytes_;
-  uint32_t short_range_bytes_ = 0;
-  uint32_t n_short_;                 // slots from here on are for longer ranges
+  const ReadBuffers buffers_;
   uint32_t max_pieces_ = 1;
-  size_t short_slot_bytes_ = 0, long_slot_bytes_ = 0;
   std::vector<uint32_t> units_;      // per file: spans start and go on at multiples of this
   std::vector<uint64_t> looked_at_;  // per file: the batch in which it was looked at last
   std::vector<FileLook> looks_;
@@ -162,29 +124,18 @@ class Reader final : public SpanReader {
   std::unique_ptr<Channel> channel_;
 };
 
-// Bytes that a range of up to `range_bytes` may take: a span has less than one unit before its run and less than one
-// behind, and starts at a multiple of one.
-uint64_t Reader::slot_size(uint32_t range_bytes) const {
-  uint64_t widest = *std::max_element(units_.begin(), units_.end());
-  uint64_t pieces = most_runs(layout_, range_bytes);
-  uint64_t padding = pieces == 1 ? widest : pieces * 3 * widest;
-  return align_up(align_up(range_bytes, widest) + padding, std::max<uint64_t>(kPageBytes, widest));
-}
-
 bool Reader::open(std::string* error) {
-  short_slot_bytes_ = slot_size(short_range_bytes_);
-  long_slot_bytes_ = slot_size(max_range_bytes_);
-  if (long_slot_bytes_ > UINT32_MAX) {
+  if (buffers_.long_slot_bytes > UINT32_MAX) {
     *error = "ranges of " + std::to_string(max_range_bytes_) + " bytes fall into too many runs";
     return false;
   }
-  size_t staging_bytes = n_short_ * short_slot_bytes_ + (slots_.size() - n_short_) * long_slot_bytes_;
+  size_t staging_bytes = buffers_.bytes();
   staging_ = std::make_unique<Staging>(staging_bytes);
   if (staging_->base() == nullptr) {
     *error = "no memory for " + std::to_string(staging_bytes) + " bytes of read buffers";
     return false;
   }
-  channel_ = engine_->open_channel(n_short_, error);
+  channel_ = engine_->open_channel(buffers_.n_short, error);
   if (channel_ == nullptr) return false;
   channel_->register_buffer(staging_->base(), staging_->bytes());
   requests_.resize(channel_->depth());
@@ -210,7 +161,7 @@ uint32_t Reader::close(uint32_t wait_ms) {
 
 void Reader::start_into(uint64_t logical_offset, uint32_t length, uint64_t tag, uint8_t* destination,
                         uint32_t capacity) {
-  std::vector<uint32_t>& free = length <= short_range_bytes_ ? free_ : free_long_;
+  std::vector<uint32_t>& free = length <= buffers_.short_range_bytes ? free_ : free_long_;
   uint32_t slot = free.back();
   free.pop_back();
   slots_[slot] = {tag, length, 0, 0, 0, 0, logical_offset, nullptr};
@@ -395,7 +346,7 @@ uint32_t Reader::report(OnDone on_done, void* context) {
     const uint8_t* data = !bytes ? nullptr : done.n_pieces == 0 ? staging_->base() : join_pieces(slot);
     on_done(context, {done.tag, data, done.length, done.error, done.error_file, done.error_offset});
     slots_[slot].n_pieces = 0;
-    (slot < n_short_ ? free_ : free_long_).push_back(slot);
+    (slot < buffers_.n_short ? free_ : free_long_).push_back(slot);
   }
   uint32_t reported = static_cast<uint32_t>(reporting_.size());
   reporting_.clear();
@@ -422,20 +373,20 @@ uint32_t Reader::advance(uint32_t wait_us, OnDone on_done, void* context) {
 
 }  // namespace
 
-std::unique_ptr<SpanReader> SpanReader::create(Engine& engine, const Layout& layout, uint32_t depth,
-                                               uint32_t max_range_bytes, std::string* error,
-                                               uint32_t short_range_bytes) {
+std::unique_ptr<SpanReader> SpanReader::create(Engine& engine, const Layout& layout, const ReadLimits& limits,
+                                               std::string* error) {
   std::string ignored;
   if (error == nullptr) error = &ignored;
   *error = layout_problem(layout, engine.files().size());
-  bool possible = depth > 0 && depth <= kMaxChannelDepth && max_range_bytes > 0 && max_range_bytes <= kMaxRangeBytes;
+  bool possible = limits.depth > 0 && limits.depth <= kMaxChannelDepth && limits.max_range_bytes > 0 &&
+                  limits.max_range_bytes <= kMaxRangeBytes;
   if (error->empty() && !possible) *error = "a reader needs a depth of 1 to 32768 and ranges of 1 byte to 1 GiB";
   if (!error->empty()) return nullptr;
   try {
-    auto reader = std::make_unique<Reader>(engine, layout, depth, max_range_bytes, short_range_bytes);
+    auto reader = std::make_unique<Reader>(engine, layout, limits.max_range_bytes, read_buffers(engine, layout, limits));
     if (reader->open(error)) return reader;
   } catch (const std::exception&) {  // bad_alloc, or length_error of an absurd size
-    *error = "no memory for a reader of depth " + std::to_string(depth);
+    *error = "no memory for a reader of depth " + std::to_string(limits.depth);
   }
   return nullptr;
 }

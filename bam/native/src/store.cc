@@ -14,6 +14,7 @@ namespace bam {
 
 namespace {
 using Clock = std::chrono::steady_clock;
+constexpr uint32_t kShortRangeBytes = 16u << 10;  // most ranges are no longer, so longer ones share a little memory
 constexpr size_t kIdleGatherers = 16;  // kept for later calls; more run at a time if more threads call
 }
 
@@ -26,6 +27,11 @@ Store::Store(std::shared_ptr<Engine> engine, const Layout& layout, std::shared_p
 }
 
 Store::~Store() = default;
+
+ReadLimits Store::read_limits() const {
+  uint32_t longest = std::max(config_.merge_bytes, config_.page_bytes);
+  return {config_.queue_depth, longest, std::max(kShortRangeBytes, config_.page_bytes), config_.staging_bytes};
+}
 
 uint32_t Store::close(uint32_t wait_ms) {
   std::lock_guard<std::mutex> guard(mutex_);
@@ -157,6 +163,14 @@ void bam_store_note_uses(void* store, const int64_t* ids, const uint64_t* next_u
 // Uses before `horizon` become `instead`, in the whole cache; see forget_uses().
 void bam_store_forget_uses(void* store, uint64_t horizon, uint64_t instead) {
   bam::forget_uses<bam::HostPlatform>(static_cast<StoreHandle*>(store)->store.cache().state, horizon, instead);
+}
+
+// Reads in flight of one thread, and the bytes of the buffers they go to.
+void bam_store_read_buffers(void* store, uint32_t* reads, uint64_t* bytes) {
+  bam::Store& rows = static_cast<StoreHandle*>(store)->store;
+  bam::ReadBuffers buffers = bam::read_buffers(rows.engine(), rows.layout(), rows.read_limits());
+  *reads = buffers.n_short;
+  *bytes = buffers.bytes();
 }
 
 // Memory of reads that had not ended when their reader closed.

@@ -231,11 +231,11 @@ def test_time_outs_do_not_add_up(matrix: np.ndarray, tmp_path: Path) -> None:
 
 def test_buffers_that_cannot_be_had_name_the_settings(matrix: np.ndarray, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with bam.open_array(tmp_path / "a.npy", queue_depth=32768) as array:
+    with bam.open_array(tmp_path / "a.npy", queue_depth=32768, staging_bytes="1GiB") as array:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**27, before[1]))
         try:
-            with pytest.raises(bam.EngineUnavailable, match="Lower queue_depth or merge_bytes"):
+            with pytest.raises(bam.EngineUnavailable, match="Lower staging_bytes"):
                 array[0]
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)

@@ -15,6 +15,7 @@
 
 #include "bam/engine.h"
 #include "bam/extent.h"
+#include "bam/read_buffers.h"
 
 namespace bam {
 
@@ -41,13 +42,15 @@ struct ReaderCounters {
 
 class SpanReader {
  public:
-  // `max_range_bytes` is the longest range start() takes. With `short_range_bytes` below it, staging memory is for
-  // `depth` ranges up to that length and for a few longer ones; else for `depth` of the longest. The layout's extents
-  // stay the caller's and must outlive the reader; the engine is kept alive. Null and a reason in `error` when it
-  // cannot be made.
+  // start() takes ranges up to `limits.max_range_bytes`. The layout's extents stay the caller's and must outlive the
+  // reader; the engine is kept alive. Null and a reason in `error` when it cannot be made.
+  static std::unique_ptr<SpanReader> create(Engine& engine, const Layout& layout, const ReadLimits& limits,
+                                            std::string* error);
+  // The same with all buffers for the longest range.
   static std::unique_ptr<SpanReader> create(Engine& engine, const Layout& layout, uint32_t depth,
-                                            uint32_t max_range_bytes, std::string* error,
-                                            uint32_t short_range_bytes = 0);
+                                            uint32_t max_range_bytes, std::string* error) {
+    return create(engine, layout, {depth, max_range_bytes, 0, ~uint64_t{0}}, error);
+  }
   // As close(kCloseWaitMs).
   virtual ~SpanReader() = default;
   // Waits at most `wait_ms` for the reads in flight and drops what they bring. Reads that have not ended by then are

@@ -13,6 +13,7 @@
 
 #include "bam/engine.h"
 #include "bam/extent.h"
+#include "bam/read_buffers.h"
 #include "bam/host_cache.h"
 
 namespace bam {
@@ -23,6 +24,7 @@ struct StoreConfig {
   uint32_t merge_bytes;   // longest read that neighbouring pages are merged into
   uint32_t bridge_bytes;  // longest hole between two of them that is read along
   uint32_t timeout_ms;    // a gather that makes no progress for so long gives up
+  uint64_t staging_bytes; // of the buffers that one thread reads into
   uint64_t first_page_id; // what the cache calls page 0 of this store, so that stores can share one cache
 };
 
@@ -73,6 +75,9 @@ class Store {
   // When no call is under way and none will come: waits at most `wait_ms` for reads that calls gave up, and leaves
   // behind those that have not ended (leftovers.h). Returns how many.
   uint32_t close(uint32_t wait_ms);
+
+  // What one thread may have in flight, and what memory that takes.
+  ReadLimits read_limits() const;
 
   Engine& engine() { return *engine_; }
   const Layout& layout() const { return layout_; }
