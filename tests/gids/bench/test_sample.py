@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from documented_fields import documented
 
 from bam.errors import ConfigError
 from gids.bench import sample
@@ -34,6 +35,7 @@ def test_both_samplers_do_the_same_work(folder: Path) -> None:
         pytest.skip(str(missing))
     result = json.loads(json.dumps(run_sample(folder, SMALL)))
     assert (result["schema"], result["name"]) == (1, "sample")
+    assert set(result) == documented("`sample`")
     assert result["data"]["nodes"]["paper"] == 500
     [measured] = result["fanouts"]
     assert measured["fanouts"] == [3, 2]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from documented_fields import documented
 
 from gids.bench.checkpoint import CHECKPOINT_NAME, LOSSES_NAME, RunFolder
 from gids.bench.loaders import LoaderData
@@ -60,6 +61,12 @@ def test_losses_and_scores_are_those_of_plain_training(
     ]
     assert result["best_epoch"] == plain.best_epoch
     assert result["losses"]["values"] == list(plain.losses)
+
+
+def test_every_field_of_a_result_is_documented_and_the_other_way_round(
+    uninterrupted: tuple[Path, dict[str, Any]],
+) -> None:
+    assert set(uninterrupted[1]) == documented("`train`")
 
 
 def test_a_memory_map_gives_equal_losses(
