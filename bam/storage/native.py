@@ -63,6 +63,11 @@ class NativeEngine(Engine):
         return self._handle
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can still be read through."""
+        return self._handle is not None
+
+    @property
     def files(self) -> tuple[FileInfo, ...]:
         return self._files
 

@@ -47,6 +47,8 @@ class GidsLoader(BenchLoader):
         )
         self._store = open_features(data.dataset, settings)
         self._store.wait_until_loaded()  # so that timed steps are alike
+        # The constant buffer is read through engines of its own, which are closed by now.
+        self.monitors = [each for each in self.monitors if each.is_open]
 
     def _planned_cache(self) -> int:
         """What `gids plan` recommends."""

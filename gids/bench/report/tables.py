@@ -122,7 +122,10 @@ def cache_table(result: Result) -> Table | None:
         ("misses of Belady's optimum", f"{found['optimal_misses']:,}"),
         ("misses as a multiple of the optimum", "-" if found["gap"] is None else f"{found['gap']:.3f}"),
     )
-    note = "The optimum knows the whole future, for the same mini-batches and as many lines."
+    note = (
+        "The optimum knows the whole future, for the same mini-batches and as many lines. "
+        "Mini-batches that are read together share pages beyond those lines."
+    )
     return Table(("page cache of gids", ""), rows, note)
 
 
