@@ -27,7 +27,7 @@ from gids.config import RunConfig
 def result(config: RunConfig, root: Path) -> dict[str, Any]:
     """Two loaders, cold, with training, on the same mini-batches."""
     bench = replace(config.bench, loaders=("gids", "dgl-mmap-tuned"), same_batches=True, cold=True)
-    # Mini-batches that are read together share pages that no line holds, so they can miss less than the optimum.
+    # Mini-batches that are read together share pages that no line holds: they can miss less than the optimum.
     alone = replace(config, bench=bench, loader=replace(config.loader, accumulate=0))
     found = run_e2e(alone, root, ceiling_seconds=0.1)
     return json.loads(json.dumps(found))
