@@ -12,6 +12,7 @@ import torch
 
 from gids.fetch.counts import FetchCounts
 from gids.sampling.block import Block, SampledBatch
+from gids.sampling.tensor_batch import TensorBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class MiniBatch:
 
     def to_dgl(self) -> Any:
         """DGL's `(input_nodes, output_nodes, blocks)`; features are `blocks[0].srcdata["feat"]`, labels
-        `blocks[-1].dstdata["label"]`.
+        `blocks[-1].dstdata["label"]`. All are on the device of the features.
 
         Raises
         ------
@@ -92,10 +93,11 @@ class MiniBatch:
         """
         from gids.sampling.to_dgl import to_dgl
 
-        return to_dgl(self.sampled, self.features, self.labels)
+        return to_dgl(self._tensors(), self.features, self.labels)
 
     def to_pyg(self) -> Any:
         """PyG's `HeteroData`, or `Data` for a homogeneous graph, as its `NeighborLoader` gives.
+        All is on the device of the features.
 
         Raises
         ------
@@ -103,4 +105,10 @@ class MiniBatch:
         """
         from gids.sampling.to_pyg import to_pyg
 
-        return to_pyg(self.sampled, self.features, self.labels)
+        return to_pyg(self._tensors(), self.features, self.labels)
+
+    def _tensors(self) -> TensorBatch:
+        """Nodes and blocks where features and labels are."""
+        batch = TensorBatch.of(self.sampled)
+        rows = next(iter((*self.features.values(), *self.labels.values())), None)
+        return batch if rows is None else batch.to(rows.device)

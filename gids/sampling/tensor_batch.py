@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -57,6 +58,30 @@ class TensorBatch(BatchOf[torch.Tensor]):
             batch.resampled,
         )
 
+    def to(self, device: torch.device | str) -> TensorBatch:
+        """The same mini-batch on a device: one copy for all tensors, or itself where it is there."""
+        target, tensors = torch.device(device), self._tensors()
+        if all(each.device == target for each in tensors):
+            return self
+        moved = iter(split(torch.cat(tensors).to(target), [len(each) for each in tensors]))
+        nodes = {name: next(moved) for name in self.nodes}
+        blocks = []
+        for block in self.blocks:
+            edges = {}
+            for edge_type, own in block.edges.items():
+                indptr, indices = next(moved), next(moved)
+                edges[edge_type] = TensorEdges(indptr, indices, None if own.edge_ids is None else next(moved))
+            blocks.append(TensorBlock(block.num_src, block.num_dst, MappingProxyType(edges)))
+        return TensorBatch(
+            self.schema,
+            MappingProxyType(nodes),
+            self.node_counts,
+            tuple(blocks),
+            self.epoch,
+            self.batch,
+            self.resampled,
+        )
+
     def to_host(self) -> SampledBatch:
         """The same mini-batch as numpy arrays; waits for tensors of a GPU."""
         blocks = []
@@ -97,3 +122,10 @@ class TensorBatch(BatchOf[torch.Tensor]):
                 tensors += [edges.indptr, edges.indices]
                 tensors += [] if edges.edge_ids is None else [edges.edge_ids]
         return tensors
+
+
+def split(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
+    """Views of parts that stand behind one another."""
+    untyped: Any = tensor
+    views: tuple[torch.Tensor, ...] = untyped.split(sizes)
+    return views

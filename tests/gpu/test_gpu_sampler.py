@@ -122,6 +122,12 @@ def test_a_seed_given_twice_far_apart(kernels: CudaKernels) -> None:
     assert (caught.value.node_id, caught.value.position) == (77, 15_000)
 
 
+def test_a_batch_of_the_cpu_moves_to_the_gpu(kernels: CudaKernels) -> None:
+    graph = power_law_graph()
+    expected = NeighborSampler([10, 5], return_edge_ids=True).sample(graph, {"p": np.arange(300)})
+    assert_equal_batches(TensorBatch.of(expected).to(kernels.device), expected)
+
+
 def test_to_pyg_on_the_gpu(kernels: CudaKernels) -> None:
     pytest.importorskip("torch_geometric", reason="PyG is not installed")
     from gids.sampling.to_pyg import to_pyg

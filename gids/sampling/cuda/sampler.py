@@ -23,12 +23,12 @@ from gids.graph.graph import Graph
 from gids.sampling.cuda.kernels import CudaKernels, Kernels, Launch
 from gids.sampling.cuda.resident import place_graph
 from gids.sampling.cuda.structs import COutput, CPlan, Stop
-from gids.sampling.cuda.views import Places, blocks_of, split
+from gids.sampling.cuda.views import Places, blocks_of
 from gids.sampling.cuda.workspace import Report, Workspace
 from gids.sampling.fanouts import fanout_matrix
 from gids.sampling.launch import Seeds, failure, flat_seeds
 from gids.sampling.neighbor import NeighborSampler
-from gids.sampling.tensor_batch import TensorBatch
+from gids.sampling.tensor_batch import TensorBatch, split
 
 _BEFORE_HOPS = ("prepare", "insert_seeds", "start")
 _OF_A_HOP = ("count", "plan_edges", "place", "resolve", "flag", "plan_nodes", "number")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
 
 from gids.graph.csc import Int64Array
 from gids.graph.schema import Schema
-from gids.sampling.tensor_batch import TensorBlock, TensorEdges
+from gids.sampling.tensor_batch import TensorBlock, TensorEdges, split
 
 Int64Matrix = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
@@ -62,13 +61,6 @@ class Places:
             )
             num_pointers = int(items.sum()) + relations
         return cls(items, edges, table, num_pointers, int(edge_firsts[-1]), resample)
-
-
-def split(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
-    """Views of parts that stand behind one another."""
-    untyped: Any = tensor
-    views: tuple[torch.Tensor, ...] = untyped.split(sizes)
-    return views
 
 
 def _starts(counts: Int64Array) -> Int64Array:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bam.errors import ConfigError
+from bam.native import nvrtc
 from gids.bench.digest import batch_sha256
 from gids.errors import DuplicateSeed, GidsError, GraphError, NodeOutOfRange, PackageMissing
 from gids.graph.csc import Csc
@@ -290,6 +291,18 @@ def test_conversions_do_not_see_a_difference(library: ctypes.CDLL, resample: boo
         assert torch.equal(by_hop[edge_type].ends, edges.ends)
 
 
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_batch_moves_to_another_device_as_a_whole(ids: bool) -> None:
+    graph = power_law_graph()
+    expected = NeighborSampler([4, 2], return_edge_ids=ids).sample(graph, {"p": np.arange(50)})
+    batch = TensorBatch.of(expected)
+    assert batch.to("cpu") is batch
+    moved = batch.to("meta")  # a device every build of torch has; it keeps shapes
+    assert {each.device.type for each in moved._tensors()} == {"meta"}
+    assert [each.shape for each in moved._tensors()] == [each.shape for each in batch._tensors()]
+    assert moved.node_counts == batch.node_counts
+
+
 def test_dgl_blocks_are_the_same(library: ctypes.CDLL) -> None:
     try:
         dgl = import_dgl()
@@ -314,6 +327,14 @@ def test_a_machine_without_a_gpu_says_so() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(ConfigError, match="GPU"):
         CudaKernels()
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC on this machine")
+def test_kernels_compile_at_run_time() -> None:
+    cubin = nvrtc.compiled(
+        (NATIVE_FOLDER / "sampler.cu").read_text(), "sampler.cu", "sm_90", include=[NATIVE_FOLDER]
+    )
+    assert b"plan_nodes" in cubin
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine")
