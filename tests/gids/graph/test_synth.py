@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from igbh_folders import check_kills, folder_bytes, run_with_small_files
+from igbh_folders import REPOSITORY, check_kills, folder_bytes, run_with_small_files
 
 from bam.errors import ConfigError
 from gids.errors import DatasetError, DiskFullError, UnfinishedWorkError
@@ -142,6 +144,26 @@ def test_a_disk_that_fills_up_ends_in_a_clear_error_and_work_goes_on(tmp_path: P
     run_with_small_files(run, 120_000)
     assert not (tmp_path / "out").exists()
     assert folder_bytes(run()) == folder_bytes(synthetic)
+
+
+def _peak_bytes(out: Path, scale: str) -> int:
+    code = f"""
+from gids.graph.synth import synthesize
+synthesize({str(out)!r}, {scale!r}, dim=1024)
+print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True)
+    return int(done.stdout) * 1024
+
+
+def test_memory_does_not_grow_with_the_scale(tmp_path: Path) -> None:
+    """docs/store.md says how much it is."""
+    synthesize(tmp_path / "compiled", 0.001, dim=1024)
+    small, large = (_peak_bytes(tmp_path / scale, scale) for scale in ("0.02", "0.1"))
+    assert (tmp_path / "0.1/processed/author/node_feat.npy").stat().st_size > 100 * 2**20
+    assert large - small < 24 * 2**20
+    assert large < 300 * 2**20
 
 
 @pytest.fixture(scope="module")
