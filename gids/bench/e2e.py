@@ -74,7 +74,7 @@ def run_e2e(
         verified = bench.steps if bench.verify_steps < 0 else min(bench.steps, bench.verify_steps)
         job = Job(JobKind.TIME, bench.loaders[0], bench.steps, verified, config, str(root), folder)
         if bench.same_batches:
-            job = replace(job, recorded=_record(job, data, progress))
+            job = replace(job, recorded=record_batches(job, data, progress))
         largest = data.files()[0]
         loaders: dict[str, dict[str, Any]] = {}
         result = {
@@ -82,21 +82,22 @@ def run_e2e(
             "name": "e2e",
             "commit": commit(),
             "command": command(),
-            "machine": _machine(Path(largest), config),
+            "machine": describe_run_machine(Path(largest), config),
             "cold": bench.cold,
             "warm": bench.warm,
             "config": as_table(config),
-            "data": _describe(data),
+            "data": describe_data(data),
             "ceilings": measure_ceilings(largest, ceiling_seconds),
             "loaders": loaders,
         }
         for name in bench.loaders:
-            loaders[name] = _measure(replace(job, loader=name), data)
+            loaders[name] = measure(replace(job, loader=name), data)
             report(f"{name}: {_one_line(loaders[name])}")
     return {**result, "equal": equalities(loaders), "ratios": ratios(loaders)}
 
 
-def _record(job: Job, data: LoaderData, progress: Progress) -> str:
+def record_batches(job: Job, data: LoaderData, progress: Progress) -> str:
+    """Sample the job's mini-batches and write them; the folder."""
     source = SampledSource(data.dataset.graph, train_plan(job, data))
     folder = Path(job.work) / "recorded"
     bar = progress("record mini-batches", job.steps, 0)
@@ -117,8 +118,11 @@ def _record(job: Job, data: LoaderData, progress: Progress) -> str:
     return str(folder)
 
 
-def _measure(job: Job, data: LoaderData) -> dict[str, Any]:
-    """One loader, timed and verified; after a run under a limit it is verified in a process without one."""
+def measure(job: Job, data: LoaderData, *, belady: bool = True) -> dict[str, Any]:
+    """One loader, timed and verified; after a run under a limit it is verified in a process without one.
+
+    `belady`: compare its misses with the optimum.
+    """
     bench = job.config.bench
     kib = READ_AHEAD_KIB.get(job.loader)
     limit_bytes = 0 if LOADERS[job.loader].holds_features else bench.memory_limit_bytes
@@ -133,7 +137,7 @@ def _measure(job: Job, data: LoaderData) -> dict[str, Any]:
         return result
     if limit_bytes and job.verify_steps:
         result |= _afterwards(replace(job, kind=JobKind.VERIFY))
-    return result | {"belady": _belady(job, result)}
+    return result | {"belady": _belady(job, result)} if belady else result
 
 
 def _belady(job: Job, result: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -200,7 +204,8 @@ def ratios(loaders: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, floa
     return found
 
 
-def _machine(path: Path, config: RunConfig) -> dict[str, Any]:
+def describe_run_machine(path: Path, config: RunConfig) -> dict[str, Any]:
+    """The machine, and the threads of a loader's process."""
     environment = child_environment(config.bench.threads)
     names = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
     return {
@@ -210,7 +215,8 @@ def _machine(path: Path, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _describe(data: LoaderData) -> dict[str, Any]:
+def describe_data(data: LoaderData) -> dict[str, Any]:
+    """Counts and sizes of the data set."""
     features = data.dataset.features
     return {
         "path": data.dataset.path.name,

@@ -1,9 +1,10 @@
-"""`gids bench e2e` and `gids bench sample`."""
+"""`gids bench e2e`, `gids bench ablation` and `gids bench sample`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from gids.cli.bars import count_bar
@@ -12,7 +13,7 @@ from gids.cli.signals import terminated_as_interrupted
 from gids.cli.text import table_text
 
 NAME = "bench"
-HELP = "compare loaders (e2e) or samplers (sample) on the same work"
+HELP = "compare loaders (e2e), techniques (ablation) or samplers (sample) on the same work"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     e2e.add_argument("--json", metavar="F", help="write the result file")
     e2e.set_defaults(kind=_run_e2e)
+    ablation = kinds.add_parser(
+        "ablation", help="each technique of the loader alone, and all", description=_E2E
+    )
+    add_config_arguments(ablation)
+    ablation.add_argument("--steps", type=int, help="mini-batches of each variant")
+    ablation.add_argument("--memory-limit", metavar="SIZE", help="of each variant's process")
+    ablation.add_argument(
+        "--cold", action="store_true", default=None, help="nothing in the page cache at first"
+    )
+    ablation.add_argument("--no-train", action="store_false", dest="train", default=None, help="only load")
+    ablation.add_argument("--json", metavar="F", help="write the result file")
+    ablation.add_argument("--plot", metavar="F", help="write the figure (SVG)")
+    ablation.set_defaults(kind=_run_ablation, loaders=None, warm=None, same_batches=None)
     sample = kinds.add_parser("sample", help="sampled edges a second, beside DGL's sampler")
     sample.add_argument("dir", metavar="DIR", help="store or IGBH folder")
     sample.add_argument("--threads", type=int, default=0, help="of each sampler (default: one per CPU)")
@@ -75,6 +89,22 @@ def _run_e2e(arguments: argparse.Namespace) -> int:
         result = run_e2e(config, data_root(arguments.data), report=print, progress=count_bar)
     write_json(arguments.json, result)
     table = loaders_table(result)
+    print(f"\n{table_text(table.heads, table.rows)}\n{table.note}")
+    return 1 if any("failed" in each for each in result["loaders"].values()) else 0
+
+
+def _run_ablation(arguments: argparse.Namespace) -> int:
+    from gids.bench.ablation import ablation_plot, ablation_table, run_ablation
+    from gids.bench.data import data_root
+    from gids.config import load_config
+
+    config = load_config(arguments.config, [*arguments.set, *_overrides(arguments)])
+    with terminated_as_interrupted():
+        result = run_ablation(config, data_root(arguments.data), report=print, progress=count_bar)
+    write_json(arguments.json, result)
+    if arguments.plot is not None:
+        Path(arguments.plot).write_text(ablation_plot(result), encoding="utf-8")
+    table = ablation_table(result)
     print(f"\n{table_text(table.heads, table.rows)}\n{table.note}")
     return 1 if any("failed" in each for each in result["loaders"].values()) else 0
 
