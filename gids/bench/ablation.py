@@ -9,18 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bam.bench.machine import command, commit
 from bam.config import PolicyKind
 from bam.errors import ConfigError
 from gids.bench.belady_gap import optimal_misses, page_trace
 from gids.bench.ceilings import measure_ceilings
-from gids.bench.data import open_data
+from gids.bench.child import small_plan
+from gids.bench.data import open_data, train_plan_of
 from gids.bench.e2e import SCHEMA, describe_data, describe_run_machine, equalities, measure, record_batches
 from gids.bench.job import Job, JobKind
 from gids.bench.loaders import LoaderData
 from gids.bench.recorded import open_recorded
 from gids.bench.report.svg import Bar, stacked_bars
 from gids.bench.report.tables import Table
+from gids.bench.sources import SampledSource
 from gids.config.read import as_table
 from gids.config.sections import LoaderConfig, RunConfig
 from gids.fetch.constant_buffer import parse_share
@@ -135,15 +139,19 @@ def run_ablation(
 
 
 def _fewest_reads(data: LoaderData, job: Job, loader: LoaderConfig) -> int:
-    """Misses of Belady's optimum for all of the memory."""
+    """Misses of Belady's optimum with all of the memory."""
     assert isinstance(loader.cache, int)
     lines = max(1, loader.cache // loader.page_bytes)
     store = open_features(
         data.dataset, FeatureSettings(cache=loader.page_bytes, page_bytes=loader.page_bytes)
     )
     try:
+        # Each variant warms up with mini-batches of few seeds, whose misses do not count.
+        warm_up = SampledSource(data.dataset.graph, small_plan(train_plan_of(job.config, data))).batches(0)
+        before = page_trace(store, warm_up)
         recorded = open_recorded(job.recorded)
-        return optimal_misses(page_trace(store, (recorded[i] for i in range(len(recorded)))), lines)
+        trace = page_trace(store, (recorded[i] for i in range(len(recorded))))
+        return optimal_misses(np.concatenate([before, trace]), lines, len(before))
     finally:
         store.close()
 

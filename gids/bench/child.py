@@ -64,7 +64,7 @@ def run(job: Job) -> dict[str, Any]:
         try:
             result: dict[str, Any] = {}
             if job.kind is JobKind.TIME:
-                loader.warm_up(Work(_small(plan)))
+                loader.warm_up(Work(small_plan(plan)))
                 result["setup_s"] = time.perf_counter() - begin
                 result |= _timed(job, data, loader, deliveries)
             return result | _verified(deliveries, job.verify_steps)
@@ -76,7 +76,7 @@ def _belady(job: Job, data: LoaderData, plan: BatchPlan, recorded: RecordedBatch
     graph = data.dataset.graph
     source = RecordedSource(recorded) if recorded is not None else SampledSource(graph, plan)
     batches = islice((batch for epoch in count() for batch in source.batches(epoch)), job.steps)
-    warm_up = SampledSource(graph, _small(plan)).batches(0)
+    warm_up = SampledSource(graph, small_plan(plan)).batches(0)
     with closing(GidsLoader(data, job.config)) as loader:
         return belady_gap(loader.store, warm_up, batches, job.cache_lines, job.misses)
 
@@ -86,7 +86,7 @@ def train_plan(job: Job, data: LoaderData) -> BatchPlan:
     return train_plan_of(job.config, data)
 
 
-def _small(plan: BatchPlan) -> BatchPlan:
+def small_plan(plan: BatchPlan) -> BatchPlan:
     """Mini-batches of few seeds: enough to load what is compiled, too little to warm a cache."""
     seeds = {name: ids[-WARM_UP_SEEDS:] for name, ids in plan.seeds.items()}
     return BatchPlan(seeds, plan.fanouts, WARM_UP_BATCH, shuffle=False, seed=plan.seed + 1)
@@ -157,7 +157,7 @@ def _trainer(job: Job, data: LoaderData) -> Trainer:
     """A new model, after another one like it made a step on a small mini-batch of zeros."""
     config = job.config
     spec = DataSpec.of_dataset(data.dataset, config.data.task)
-    small = next(SampledSource(data.dataset.graph, _small(train_plan(job, data))).batches(0))
+    small = next(SampledSource(data.dataset.graph, small_plan(train_plan(job, data))).batches(0))
     features = {
         name: torch.zeros(len(small.nodes[name]), each.dim) for name, each in data.mapped_features.items()
     }
