@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,8 @@ def _as_integers(ids: object, n_rows: int) -> npt.NDArray[np.integer[Any]]:
         raise RowIndexTypeError(f"{type(ids).__name__} ({error})") from error
     if array.dtype.kind in "iu":
         return array
+    if array.dtype == object and array.ndim == 0 and isinstance(ids, SupportsIndex):
+        return _as_integers([operator.index(ids)], n_rows).reshape(())
     if not isinstance(ids, np.ndarray) and isinstance(ids, Sequence):
         if array.size == 0:
             return array.astype(np.int64)

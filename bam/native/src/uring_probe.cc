@@ -26,13 +26,26 @@ int disabled_by_system() {
   return setting >> value ? value : 0;
 }
 
-// IORING_REGISTER_PROBE came with IORING_OP_READ, in Linux 5.6.
-bool has_read(Ring& ring) {
+bool forbidden(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
+
+// 0 or an errno; a sandbox may allow io_uring_setup alone. IORING_REGISTER_PROBE came with IORING_OP_READ, in Linux 5.6.
+int find_read(Ring& ring) {
   constexpr unsigned kOperations = 64;
   std::vector<char> memory(sizeof(io_uring_probe) + kOperations * sizeof(io_uring_probe_op));
   auto* probe = reinterpret_cast<io_uring_probe*>(memory.data());
-  if (ring.register_resource(IORING_REGISTER_PROBE, probe, kOperations) != 0) return false;
-  return probe->last_op >= IORING_OP_READ && (probe->ops[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED);
+  int error = ring.register_resource(IORING_REGISTER_PROBE, probe, kOperations);
+  if (error != 0) return forbidden(error) ? error : ENOTSUP;
+  bool supported = probe->last_op >= IORING_OP_READ && (probe->ops[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED);
+  return supported ? 0 : ENOTSUP;
+}
+
+// The same of io_uring_enter: submits an operation that does nothing.
+int try_entering(Ring& ring) {
+  ring.next_entry()->opcode = IORING_OP_NOP;
+  ring.publish();
+  int error = ring.enter(0);
+  while (ring.front() != nullptr) ring.advance();
+  return error;
 }
 
 bool has_fixed_buffers(Ring& ring) {
@@ -52,7 +65,9 @@ int probe_uring(const int* descriptors, uint32_t count, UringFeatures* features)
   Ring ring;
   int error = ring.open(2, features);
   if (error != 0) return error;
-  if (!has_read(ring)) return ENOTSUP;
+  error = find_read(ring);
+  if (error == 0) error = try_entering(ring);
+  if (error != 0) return error;
   if (features->fixed_files)
     features->fixed_files = ring.register_resource(IORING_REGISTER_FILES, descriptors, count) == 0;
   if (features->fixed_buffers) features->fixed_buffers = has_fixed_buffers(ring);
@@ -62,7 +77,7 @@ int probe_uring(const int* descriptors, uint32_t count, UringFeatures* features)
 std::string refusal_reason(int error) {
   if (error == ECANCELED) return std::string("the environment variable ") + kDisableVariable + " is set";
   if (error == ENOTSUP) return "this kernel's io_uring has no plain reads (it is older than Linux 5.6)";
-  std::string said = std::string("io_uring_setup was refused: ") + std::strerror(error);
+  std::string said = std::string("io_uring was refused: ") + std::strerror(error);
   if (error == ENOSYS) return said + "; the kernel has no io_uring, or a sandbox hides it";
   if (error == EPERM && disabled_by_system() == 2) return said + "; the sysctl kernel.io_uring_disabled is 2";
   if (error == EPERM && disabled_by_system() == 1)

@@ -223,3 +223,25 @@ def test_no_rows_at_all() -> None:
         as_row_ids([0], 0)
     with pytest.raises(RowOutOfRange):
         as_row_ids([-1], 0)
+
+
+class TestIndexObjects:
+    """Whatever says which integer it is can stand for it, as in numpy."""
+
+    class Index:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def __index__(self) -> int:
+            return self.value
+
+    def test_one_row(self) -> None:
+        array = np.arange(30).reshape(10, 3)
+        np.testing.assert_array_equal(numpy_result(array, self.Index(-2)), array[8])
+        assert as_row_ids(self.Index(4), 10).shape == ()
+
+    @pytest.mark.parametrize("value", [10, -11, 2**70])
+    def test_out_of_range(self, value: int) -> None:
+        with pytest.raises(RowOutOfRange) as caught:
+            as_row_ids(self.Index(value), 10)
+        assert caught.value.row_id == value
