@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bam.array.description import ArrayDescription
-from bam.cache.device.gpu import DeviceTensor
+from bam.cache.device.gpu import DeviceMemory, DeviceTensor
 from bam.cache.device.reads import RowPart, RowRequest, RunningGather
 from bam.cache.device.settings import GpuSettings
 from bam.cache.device.store import DeviceStats, DeviceStore
@@ -73,6 +73,31 @@ class DeviceGather:
         """
         self._store.wait(self._running)
         return self._out
+
+
+class DeviceView:
+    """An array as CUDA kernels see it: items by index, read when they are asked for (`bam/array.cuh`).
+
+    Pass :attr:`address` for a parameter ``const bam::ArrayView*``; compile with
+    :func:`bam.native.nvrtc.user_options`. The array must stay open while kernels run.
+    """
+
+    def __init__(self, store: DeviceStore, memory: DeviceMemory) -> None:
+        self._store, self._memory = store, memory
+
+    @property
+    def address(self) -> int:
+        """Of the `bam::ArrayView` in the GPU's memory; valid as long as this object."""
+        return self._memory.address
+
+    def check(self) -> None:
+        """Raise what a kernel's read failed with since the last call; after the kernel has been waited for.
+
+        Raises
+        ------
+        StorageError, WaitTimeout
+        """
+        self._store.check_views()
 
 
 def check_for_gpu(description: ArrayDescription, engine: Engine) -> NativeEngine:
@@ -180,16 +205,32 @@ class DeviceArray:
             raise ClosedError("device array")
         gpu = self._store.gpu
         gpu.after(stream)
-        row_ids = gpu.vector(ids, np.dtype(np.int64))
-        n_ids = math.prod(row_ids.shape)
-        shape = (*row_ids.shape, *self.shape[1:])
-        output = gpu.empty(shape, self.dtype) if out is None else self._checked(gpu.tensor(out), shape)
-        uses = None if next_use is None else gpu.vector(next_use, np.dtype(np.uint64))
-        if uses is not None and math.prod(uses.shape) != n_ids:
-            raise ConfigError("next_use", uses.shape, f"{n_ids} numbers, one for each id")
-        flat = DeviceTensor(row_ids.address, (n_ids,), row_ids.dtype, row_ids.owner)
-        running = self._store.begin(RowRequest(flat, self.row_bytes, (self._part(output),), uses))
+        with gpu.current():
+            row_ids = gpu.vector(ids, np.dtype(np.int64))
+            n_ids = math.prod(row_ids.shape)
+            shape = (*row_ids.shape, *self.shape[1:])
+            output = gpu.empty(shape, self.dtype) if out is None else self._checked(gpu.tensor(out), shape)
+            uses = None if next_use is None else gpu.vector(next_use, np.dtype(np.uint64))
+            if uses is not None and math.prod(uses.shape) != n_ids:
+                raise ConfigError("next_use", uses.shape, f"{n_ids} numbers, one for each id")
+            flat = DeviceTensor(row_ids.address, (n_ids,), row_ids.dtype, row_ids.owner)
+            running = self._store.begin(RowRequest(flat, self.row_bytes, (self._part(output),), uses))
         return DeviceGather(self._store, running, output.owner if out is None else out)
+
+    def view(self) -> DeviceView:
+        """The array for kernels of your own; see :class:`DeviceView`.
+
+        Raises
+        ------
+        ConfigError
+            The array was opened without `lone_pages`, or its items can straddle pages.
+        """
+        if not self._settings.lone_pages:
+            raise ConfigError("lone_pages", 0, "at least 1, for kernels that read by themselves")
+        size = self.dtype.itemsize
+        if size > 16 or size & (size - 1):
+            raise ConfigError("dtype", self.dtype, "items of 1, 2, 4, 8 or 16 bytes")
+        return DeviceView(self._store, self._store.view(0, math.prod(self.shape)))
 
     def stats(self) -> DeviceStats:
         """Counters of gathers that were waited for."""

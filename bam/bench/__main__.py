@@ -7,10 +7,14 @@ import json
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
+from bam.bench.gpu import run_gpu
 from bam.bench.io import run_io
 from bam.config import parse_bytes
 from bam.errors import BamError
+
+FILE_HELP = "made when absent or of another size; a file of something else is left alone"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,27 +24,35 @@ def main(arguments: list[str] | None = None) -> int:
     )
     names = parser.add_subparsers(dest="name", required=True)
     io = names.add_parser("io", help="engine and array against the disk's ceilings")
-    io.add_argument(
-        "file",
-        type=Path,
-        help="made when absent or of another size; a file of something else is left alone",
-    )
-    io.add_argument("--size", default="4GiB", help="its size (default 4GiB)")
-    io.add_argument("--json", type=Path, help="write the result there")
-    io.add_argument("--iobench", type=Path, help="an independent program to compare with")
-    io.add_argument("--rounds", type=int, default=3, help="how often each side is measured (default 3)")
+    io.add_argument("file", type=Path, help=FILE_HELP)
     io.add_argument("--seconds", type=float, default=3.0, help="length of one measurement (default 3)")
+    gpu = names.add_parser("gpu", help="the GPU's read path against the machine's ceilings")
+    gpu.add_argument("file", type=Path, nargs="?", default=Path("build/bench-io.bin"), help=FILE_HELP)
+    for name in (io, gpu):
+        name.add_argument("--size", default="4GiB", help="its size (default 4GiB)")
+        name.add_argument("--json", type=Path, help="write the result there")
+        name.add_argument("--iobench", type=Path, help="an independent program to compare with")
+        name.add_argument("--rounds", type=int, default=3, help="how often each side is measured (default 3)")
     chosen = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         n_bytes = parse_bytes(chosen.size, "size")
-        result = run_io(chosen.file, n_bytes, chosen.iobench, chosen.rounds, chosen.seconds)
+        if chosen.name == "io":
+            result = run_io(chosen.file, n_bytes, chosen.iobench, chosen.rounds, chosen.seconds)
+        else:
+            result = run_gpu(chosen.file, n_bytes, chosen.iobench, chosen.rounds)
     except (BamError, OSError) as error:
-        io.exit(1, f"{io.prog}: {error}\n")
+        parser.exit(1, f"{parser.prog} {chosen.name}: {error}\n")
     text = json.dumps(result, indent=2)
     if chosen.json is not None:
         chosen.json.parent.mkdir(parents=True, exist_ok=True)
         chosen.json.write_text(text + "\n")
+    (print_io if chosen.name == "io" else print_gpu)(result)
+    return 1 if result.get("errors") else 0
+
+
+def print_io(result: dict[str, Any]) -> None:
+    """Medians with their spread, and ratios."""
     for key, figure in result["figures"].items():
         sys.stdout.write(
             f"{key:28} {figure['median']:14,.2f} {figure['unit']:8} "
@@ -48,7 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
         )
     for key, ratio in result["ratios"].items():
         sys.stdout.write(f"{key:28} {ratio:14.3f}\n")
-    return 0
+
+
+def print_gpu(result: dict[str, Any]) -> None:
+    """Values beside their ceilings."""
+    for key, figure in result["figures"].items():
+        sys.stdout.write(
+            f"{key:28} {figure['value']:14,.2f} {figure['unit']:14} "
+            f"ceiling {figure['ceiling']:14,.2f}  ratio {figure['ratio']:.3f}\n"
+        )
+    for key, error in result["errors"].items():
+        sys.stdout.write(f"{key:28} failed: {error}\n")
 
 
 if __name__ == "__main__":

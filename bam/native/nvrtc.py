@@ -203,6 +203,12 @@ def _nvrtc() -> ctypes.CDLL:
     raise EngineUnavailable("cuda", "NVRTC (libnvrtc.so) was not found", _REMEDY)
 
 
+def user_options() -> tuple[str, ...]:
+    """Options with which your own kernels find `bam/array.cuh`, for ``cupy.RawModule`` and others."""
+    folders = (INCLUDE_FOLDER, *_cuda_include_folders())
+    return ("--std=c++17", *(f"-I{folder}" for folder in folders))
+
+
 def available() -> bool:
     """Whether kernels can be compiled here; says nothing of a GPU."""
     try:

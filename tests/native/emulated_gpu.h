@@ -134,6 +134,10 @@ struct EmulatedGpu : bam::HostPlatform {
     std::memcpy(&value, &bits, sizeof value);
     return value;
   }
+  template <class T>
+  static T shuffle_among(uint32_t mask, T value, uint32_t from) {
+    return mask == ~0u ? shuffle(value, from) : value;
+  }
   // Lanes that are not converged are alone, as converged() says; only whole warps meet.
   static uint32_t match(uint32_t mask, uint64_t value) {
     if (mask != ~0u) return mask;

@@ -2,6 +2,7 @@
 #include "emulated_gpu.h"
 
 #include "bam/device_gather.h"
+#include "bam/device_lone.h"
 #include "bam/device_submit.h"
 
 namespace {
@@ -30,6 +31,14 @@ void bam_fill_lines(uint64_t blocks, uint64_t threads, const bam::DeviceStore* s
 void bam_gather_rows(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch,
                      bam::FlightReport* const* report) {
   run(blocks, threads, [&] { bam::gather_rows<P>(*store, *batch, *report); });
+}
+void bam_read_items(uint64_t blocks, uint64_t threads, const bam::ArrayView* const* view,
+                    const uint64_t* const* indices, const uint64_t* n, uint32_t* const* out) {
+  run(blocks, threads, [&] {
+    uint64_t step = uint64_t{P::blocks()} * P::threads();
+    for (uint64_t i = uint64_t{P::block()} * P::threads() + P::thread(); i < *n; i += step)
+      (*out)[i] = bam::read_item<P, uint32_t>(**view, (*indices)[i]);
+  });
 }
 void bam_init_queues(uint64_t, uint64_t, const bam::DeviceStore* store) {
   for (uint32_t queue = 0; queue < store->n_queues; queue++) bam::init_queue_pair(store->queues[queue]);

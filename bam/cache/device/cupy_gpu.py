@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_void_p
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,11 +31,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _on_device(method: Method) -> Method:
-    """Make the GPU current, and the store's stream CuPy's, for the time of a call."""
+    """Run a method inside :meth:`CupyGpu.current`."""
 
     @functools.wraps(method)
     def called(self: CupyGpu, *arguments: Any) -> Any:
-        with self.device, self.stream:
+        with self.current():
             return method(self, *arguments)
 
     return called  # type: ignore[return-value]
@@ -47,15 +50,15 @@ class CupyEvent(GpuEvent):
         self._event.record(gpu.stream)
 
     def wait(self) -> None:
-        with self._gpu.device:
+        with self._gpu.current():
             self._event.synchronize()
 
     def done(self) -> bool:
         return bool(self._event.done)
 
     def before(self, stream: StreamPointer) -> None:
-        with self._gpu.device:
-            self._gpu.cupy.cuda.ExternalStream(stream).wait_event(self._event)
+        with self._gpu.current():
+            self._gpu.cupy.cuda.runtime.streamWaitEvent(stream, self._event.ptr)
 
 
 class CupyGpu(Gpu):
@@ -77,19 +80,30 @@ class CupyGpu(Gpu):
         except Exception as error:
             remedy = "Use device='cpu', or install the extra cuda13 or cuda12 and a driver that sees a GPU"
             raise EngineUnavailable("cuda", f"{type(error).__name__}: {error}", remedy) from error
+        self._inside = threading.local()
         with self.device:
             self.stream: Any = cupy.cuda.Stream(non_blocking=True)
-            arch = f"sm_{self.device.compute_capability}"
-            source = nvrtc.KERNEL_FOLDER / "read_path.cu"
-            cubin = nvrtc.compiled(source.read_text(), source.name, arch, salt=f"cupy {cupy.__version__}")
-            cupy.cuda.runtime.free(0)  # makes the context, which the driver's calls below need
-            self._kernels = _Kernels(cubin)
+            cupy.cuda.runtime.free(0)  # makes the context, which the driver's calls need
+            self._kernels = _Kernels()
+        self.add_kernels(nvrtc.KERNEL_FOLDER / "read_path.cu")
         self.grids = {
             "bam_submit_rows": Grid(1 + 2 * n_processors, 512),
             "bam_drain_flight": Grid(1, 1024),
             "bam_fill_lines": Grid(4 * n_processors, 256),
-            "bam_gather_rows": Grid(4 * n_processors, 256),
+            "bam_gather_rows": Grid(2 * n_processors, 256),
         }
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        if getattr(self._inside, "value", False):
+            yield
+            return
+        with self.device, self.stream:
+            self._inside.value = True
+            try:
+                yield
+            finally:
+                self._inside.value = False
 
     @_on_device
     def memory(self, n_bytes: int) -> DeviceMemory:
@@ -130,22 +144,43 @@ class CupyGpu(Gpu):
         self._kernels.launch(kernel, grid, arguments, self.stream.ptr)
 
     @_on_device
+    def add_kernels(self, source: Path) -> None:
+        """Compile a `.cu` file, or find it compiled; :meth:`launch` then knows its kernels."""
+        arch, salt = f"sm_{self.device.compute_capability}", f"cupy {self.cupy.__version__}"
+        self._kernels.add(nvrtc.compiled(source.read_text(), source.name, arch, salt=salt))
+
+    def name(self) -> str:
+        """What the driver calls the GPU."""
+        return str(self.cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode())
+
+    @_on_device
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Time on the store's stream that `work` takes there, by events."""
+        begin, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+        self.stream.synchronize()
+        begin.record(self.stream)
+        work()
+        end.record(self.stream)
+        end.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(begin, end)) / 1000
+
+    @_on_device
     def mark(self) -> GpuEvent:
         return CupyEvent(self)
 
     def after(self, stream: StreamPointer | None) -> None:
-        with self.device:
+        if stream is None:  # before current() makes the store's stream CuPy's own
+            stream = self.cupy.cuda.get_current_stream().ptr
+        with self.current():
             event = self.cupy.cuda.Event(disable_timing=True)
-            event.record(
-                self.cupy.cuda.get_current_stream()
-                if stream is None
-                else self.cupy.cuda.ExternalStream(stream)
-            )
+            self.cupy.cuda.runtime.eventRecord(event.ptr, stream)
             self.stream.wait_event(event)
 
     @_on_device
     def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
-        array = values if hasattr(values, "__dlpack__") else np.asarray(values)
+        if isinstance(values, self.cupy.ndarray) and values.dtype == dtype and values.flags.c_contiguous:
+            return DeviceTensor(values.data.ptr, values.shape, values.dtype, (values,))
+        array: Any = values if hasattr(values, "__dlpack__") else np.asarray(values)
         if isinstance(array, np.ndarray) or _on_host(array):
             found = self.cupy.asarray(np.asarray(array))
         else:
@@ -174,7 +209,7 @@ class CupyGpu(Gpu):
         return DeviceTensor(array.data.ptr, shape, array.dtype, array)
 
     def close(self) -> None:
-        with self.device:
+        with self.current():
             self.stream.synchronize()
 
 
@@ -184,20 +219,23 @@ def _on_host(tensor: Any) -> bool:
 
 
 class _Kernels:
-    """The functions of a cubin in the current context; the driver takes structures by value."""
+    """Functions of cubins in the current context; the driver takes structures by value."""
 
-    def __init__(self, cubin: bytes) -> None:
+    def __init__(self) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
-        self._module = c_void_p()
-        self._check(self._driver.cuModuleLoadData(byref(self._module), c_char_p(cubin)))
+        self._modules: list[c_void_p] = []
         self._functions: dict[str, c_void_p] = {}
+
+    def add(self, cubin: bytes) -> None:
+        """Load a cubin."""
+        module = c_void_p()
+        self._check(self._driver.cuModuleLoadData(byref(module), c_char_p(cubin)))
+        self._modules.append(module)
 
     def launch(self, name: str, grid: Grid, arguments: Sequence[Any], stream: int) -> None:
         """Launch on `stream`."""
         if name not in self._functions:
-            found = c_void_p()
-            self._check(self._driver.cuModuleGetFunction(byref(found), self._module, name.encode()))
-            self._functions[name] = found
+            self._functions[name] = self._find(name)
         pointers = (c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
         blocks, threads = (grid.blocks, 1, 1), (grid.threads, 1, 1)
         self._check(
@@ -205,6 +243,15 @@ class _Kernels:
                 self._functions[name], *blocks, *threads, 0, c_void_p(stream), pointers, None
             )
         )
+
+    def _find(self, name: str) -> c_void_p:
+        found, status = c_void_p(), 0
+        for module in reversed(self._modules):
+            status = self._driver.cuModuleGetFunction(byref(found), module, name.encode())
+            if status == 0:
+                break
+        self._check(status)
+        return found
 
     def _check(self, status: int) -> None:
         if status == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,10 @@ class Gpu(ABC):
 
     #: Launch sizes by kernel.
     grids: dict[str, Grid]
+
+    def current(self) -> AbstractContextManager[None]:
+        """Makes the GPU the thread's own, once for all calls inside the block."""
+        return nullcontext()
 
     @abstractmethod
     def memory(self, n_bytes: int) -> DeviceMemory:

@@ -7,6 +7,7 @@ waits for it. So the reads of one chunk are in the queues while those of another
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from ctypes import c_uint64, c_void_p
@@ -16,7 +17,7 @@ import numpy as np
 
 from bam.cache.device.gpu import DeviceMemory, DeviceTensor, Gpu, GpuEvent, Grid
 from bam.cache.device.memory import StoreMemory
-from bam.cache.device.structs import BATCH_PART, FLIGHT, FLIGHT_REPORT, CRowBatch
+from bam.cache.device.structs import FEW_PARTS, FLIGHT, FLIGHT_REPORT, CBatchPart, CRowBatch
 from bam.errors import ClosedError, ConfigError
 
 _N_REPORTS = 4096
@@ -103,7 +104,8 @@ class RunningGather:
     """A gather that was begun. :meth:`Reads.wait` waits for it."""
 
     request: RowRequest
-    parts: DeviceMemory
+    parts: ctypes.Array[CBatchPart]
+    uploaded: DeviceMemory | None
     unfinished: int = 0
     reports: list[int] = field(default_factory=list)
     event: GpuEvent | None = None
@@ -133,7 +135,7 @@ class Reads:
 
     def begin(self, request: RowRequest) -> RunningGather:
         """Submit what there are flights for; older chunks are finished to make room for the rest."""
-        with self._lock:
+        with self._lock, self._gpu.current():
             if self._closed:
                 raise ClosedError("device array")
             pages_per_row = self._pages_per_row(request)
@@ -145,7 +147,11 @@ class Reads:
                 raise ConfigError("staging", f"{rows_per_chunk} rows a flight", expected)
             while len(self._free_reports) < len(firsts):
                 self._harvest(self._gathers[0])
-            gather = RunningGather(request, self._upload(request), unfinished=len(firsts))
+            parts = _parts(request)
+            uploaded = None
+            if len(parts) > FEW_PARTS:
+                uploaded = self._gpu.upload(np.frombuffer(bytes(parts), np.uint8))
+            gather = RunningGather(request, parts, uploaded, unfinished=len(firsts))
             self._gathers.append(gather)
             for first in firsts:
                 n = min(rows_per_chunk, n_rows - first)
@@ -154,7 +160,7 @@ class Reads:
 
     def finish(self, gather: RunningGather) -> GpuEvent:
         """Launch all that is left of it; the event is after its last kernel. Does not wait."""
-        with self._lock:
+        with self._lock, self._gpu.current():
             while gather.unfinished:
                 self._finish_oldest()
             if gather.event is None:  # it had no rows
@@ -173,7 +179,7 @@ class Reads:
     def stuck(self) -> bool:
         """Whether commands that timed out are still outstanding: looks for their completions once."""
         store = self._memory.store
-        with self._lock:
+        with self._lock, self._gpu.current():
             while self._chunks:
                 self._finish_oldest()
             for flight in range(store.n_flights):
@@ -185,7 +191,7 @@ class Reads:
 
     def close(self) -> None:
         """Finish what was begun; calling it again does nothing."""
-        with self._lock:
+        with self._lock, self._gpu.current():
             self._closed = True
             while self._chunks:
                 self._finish_oldest()
@@ -209,20 +215,16 @@ class Reads:
             raise ConfigError("staging", f"{self._memory.store.slots_per_flight} pages a flight", expected)
         return int(pages)
 
-    def _upload(self, request: RowRequest) -> DeviceMemory:
-        parts = np.zeros(len(request.parts), BATCH_PART)
-        for record, part in zip(parts, request.parts, strict=True):
-            record["first_row"], record["n_rows"] = part.first_row, part.n_rows
-            record["first_byte"], record["out"] = part.first_byte, part.out.address
-            record["out_rows"] = 0 if part.out_rows is None else part.out_rows.address
-            record["constant"], record["n_constant"] = part.constant, part.n_constant
-        return self._gpu.upload(parts.view(np.uint8))
-
     def _submit(self, gather: RunningGather, batch: CRowBatch) -> None:
         request, store = gather.request, self._memory.store
         batch.ids, batch.row_bytes = request.ids.address, request.row_bytes
         batch.next_use = None if request.next_use is None else request.next_use.address
-        batch.parts, batch.n_parts = gather.parts.address, len(request.parts)
+        batch.n_parts = len(gather.parts)
+        if gather.uploaded is None:
+            for number, part in enumerate(gather.parts):
+                batch.few_parts[number] = part
+        else:
+            batch.parts = gather.uploaded.address
         batch.flight = self._next_flight
         self._next_flight = (self._next_flight + 1) % store.n_flights
         if len(self._chunks) == store.n_flights:
@@ -275,3 +277,13 @@ class Reads:
         counts.failures += int((reports["result"] != 0).sum())
         for name in ("constant_rows", "hits", "joins", "claims", "bypasses"):
             setattr(counts, name, getattr(counts, name) + int(reports[name].sum()))
+
+
+def _parts(request: RowRequest) -> ctypes.Array[CBatchPart]:
+    parts = (CBatchPart * len(request.parts))()
+    for record, part in zip(parts, request.parts, strict=True):
+        record.first_row, record.n_rows, record.first_byte = part.first_row, part.n_rows, part.first_byte
+        record.out = part.out.address
+        record.out_rows = None if part.out_rows is None else part.out_rows.address
+        record.constant, record.n_constant = part.constant, part.n_constant
+    return parts

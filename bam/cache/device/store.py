@@ -6,11 +6,13 @@ import errno as errno_codes
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bam.cache.device.gpu import Gpu, PinnedMemory
+import numpy as np
+
+from bam.cache.device.gpu import DeviceMemory, Gpu, PinnedMemory
 from bam.cache.device.memory import CacheMemory, StoreMemory
 from bam.cache.device.reads import Failure, Reads, RowPart, RowRequest, RunningGather
 from bam.cache.device.settings import GpuSettings
-from bam.cache.device.structs import CDeviceStore
+from bam.cache.device.structs import CArrayView, CDeviceStore
 from bam.cache.settings import CacheSettings
 from bam.errors import FileChangedError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
 from bam.layout import Layout
@@ -156,6 +158,28 @@ class DeviceStore:
             whole = RowPart(0, part.n_rows, part.first_byte, out)
             self.wait(self.begin(RowRequest(ids, row_bytes, (whole,))))
         return buffer
+
+    def view(self, first_byte: int, n_items: int) -> DeviceMemory:
+        """A `bam::ArrayView` in the GPU's memory."""
+        view = CArrayView(self.memory.store, first_byte, n_items)
+        return self.gpu.upload(np.frombuffer(bytes(view), np.uint8))
+
+    def check_views(self) -> None:
+        """Raise what a read of a kernel failed with since the last call, if any did; waits for nothing else.
+
+        Raises
+        ------
+        StorageError, WaitTimeout
+        """
+        address = self.memory.store.failure
+        result, page_id = (int(word) for word in self.gpu.read(address, 16).view(np.uint64))
+        if result == 0:
+            return
+        self.gpu.write(address, np.zeros(2, np.uint64))
+        errno, number = result & 0xFFFFFFFF, result >> 32
+        if errno == errno_codes.ETIMEDOUT:
+            raise self._timeout()
+        raise self.error(Failure(errno, number, page_id, 0))
 
     def stats(self) -> DeviceStats:
         """Counters now."""

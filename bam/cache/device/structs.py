@@ -50,6 +50,30 @@ class CDeviceStore(ctypes.Structure):
     ]
 
 
+class CArrayView(ctypes.Structure):
+    """`bam::ArrayView`."""
+
+    _fields_ = [("store", CDeviceStore), ("first_byte", c_uint64), ("n_items", c_uint64)]
+
+
+class CBatchPart(ctypes.Structure):
+    """`bam::BatchPart`."""
+
+    _fields_ = [
+        ("first_row", c_uint64),
+        ("n_rows", c_uint64),
+        ("first_byte", c_uint64),
+        ("out", c_void_p),
+        ("out_rows", c_void_p),
+        ("constant", c_void_p),
+        ("n_constant", c_uint64),
+    ]
+
+
+#: Parts of a batch that fit into the structure itself (`kFewParts`).
+FEW_PARTS = 4
+
+
 class CRowBatch(ctypes.Structure):
     """`bam::RowBatch`."""
 
@@ -64,21 +88,9 @@ class CRowBatch(ctypes.Structure):
         ("pages_per_row", c_uint32),
         ("flight", c_uint32),
         ("reserved", c_uint32),
+        ("few_parts", CBatchPart * FEW_PARTS),
     ]
 
-
-#: `bam::BatchPart`.
-BATCH_PART = np.dtype(
-    [
-        ("first_row", "u8"),
-        ("n_rows", "u8"),
-        ("first_byte", "u8"),
-        ("out", "u8"),
-        ("out_rows", "u8"),
-        ("constant", "u8"),
-        ("n_constant", "u8"),
-    ]
-)
 
 #: `bam::FlightReport`.
 FLIGHT_REPORT = np.dtype(
@@ -121,6 +133,7 @@ NO_PIECE = 2**32 - 1
 SET_BYTES = 8
 
 assert ctypes.sizeof(CDeviceStore) == 184
-assert ctypes.sizeof(CRowBatch) == 56
-assert BATCH_PART.itemsize == 56
+assert ctypes.sizeof(CArrayView) == 200
+assert ctypes.sizeof(CBatchPart) == 56
+assert ctypes.sizeof(CRowBatch) == 56 + FEW_PARTS * 56
 assert FLIGHT_REPORT.itemsize == FLIGHT.itemsize == 48

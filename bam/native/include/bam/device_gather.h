@@ -12,25 +12,18 @@ struct alignas(16) Chunk {
   uint64_t low, high;
 };
 
-// `fresh`: from memory that the host writes.
-template <class P, bool fresh, class Unit>
-BAM_HD Unit load_unit(const Unit* from) {
-  if constexpr (fresh) return P::load_fresh(from);
-  else return P::load_once(from);
-}
-
 // Copies, by a whole warp.
-template <class P, bool fresh, class Unit>
+template <class P, class Unit>
 BAM_HD void copy_units(uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  constexpr uint32_t kTogether = sizeof(Unit) == 16 ? 8 : 2;  // loads in flight of one lane
+  constexpr uint32_t kTogether = sizeof(Unit) == 16 ? 4 : 2;  // loads in flight of one lane
   const Unit* source = reinterpret_cast<const Unit*>(from);
   Unit* target = reinterpret_cast<Unit*>(to);
   uint32_t n = bytes / sizeof(Unit), lane = P::lane();
-  for (uint32_t begin = 0; begin < n; begin += kTogether * kWarp) {
+  BAM_NO_UNROLL for (uint32_t begin = 0; begin < n; begin += kTogether * kWarp) {
     Unit units[kTogether];
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
       uint32_t at = begin + i * kWarp + lane;
-      if (at < n) units[i] = load_unit<P, fresh>(source + at);
+      if (at < n) units[i] = P::load_fresh(source + at);
     }
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
       uint32_t at = begin + i * kWarp + lane;
@@ -45,14 +38,15 @@ BAM_HD inline uint32_t copy_unit(const uint8_t* to, const uint8_t* from, uint32_
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-template <class P, bool fresh>
-BAM_HD void copy_piece(uint8_t* to, const uint8_t* from, uint32_t bytes) {
+// A piece whose place, in memory or in its page, is no multiple of 16.
+template <class P>
+BAM_HD BAM_RARE void copy_uneven(uint8_t* to, const uint8_t* from, uint32_t bytes) {
   switch (copy_unit(to, from, bytes)) {
-    case 16: return copy_units<P, fresh, Chunk>(to, from, bytes);
-    case 8: return copy_units<P, fresh, uint64_t>(to, from, bytes);
-    case 4: return copy_units<P, fresh, uint32_t>(to, from, bytes);
-    case 2: return copy_units<P, fresh, uint16_t>(to, from, bytes);
-    default: return copy_units<P, fresh, uint8_t>(to, from, bytes);
+    case 16: return copy_units<P, Chunk>(to, from, bytes);
+    case 8: return copy_units<P, uint64_t>(to, from, bytes);
+    case 4: return copy_units<P, uint32_t>(to, from, bytes);
+    case 2: return copy_units<P, uint16_t>(to, from, bytes);
+    default: return copy_units<P, uint8_t>(to, from, bytes);
   }
 }
 
@@ -71,8 +65,8 @@ BAM_HD void fill_lines(const DeviceStore& store, const RowBatch& batch) {
     bool claimed = kind_of(source) == SourceKind::claimed;
     for (uint32_t left = P::ballot(claimed && result == 0); left != 0; left &= left - 1) {
       uint32_t lane = lowest_bit(left);
-      copy_piece<P, true>(line_bytes<P>(store, line_of(P::shuffle(source, lane))),
-                          slot_bytes(store, first_slot + begin + lane), 1u << store.page_shift);
+      copy_units<P, Chunk>(line_bytes<P>(store, line_of(P::shuffle(source, lane))),
+                           slot_bytes(store, first_slot + begin + lane), 1u << store.page_shift);
     }
     P::sync_warp();  // all lanes' bytes are part of the release in publish()
     if (!claimed) continue;
@@ -123,39 +117,69 @@ BAM_HD constexpr bool holds_pin(SourceKind kind) {
   return kind == SourceKind::hit || kind == SourceKind::joined || kind == SourceKind::claimed;
 }
 
-// Copies the lanes' pieces, each by the whole warp. Pieces of at most 512 bytes go four at a time, so that four loads
-// of each lane are in flight; longer ones have as many by themselves.
+// Pieces a warp takes at a time. Few when they are long, so that all warps finish together.
+BAM_HD constexpr uint32_t pieces_per_warp(const RowBatch& batch) { return batch.row_bytes > 2048 ? 8 : kWarp; }
+
+constexpr uint32_t kSegmentBytes = kWarp * sizeof(Chunk);
+
+// log2 of how many segments the longest piece of a batch has, rounded up.
+BAM_HD constexpr uint32_t segment_shift(const DeviceStore& store, const RowBatch& batch) {
+  uint32_t page_bytes = 1u << store.page_shift, shift = 0;
+  uint32_t longest = batch.row_bytes < page_bytes ? batch.row_bytes : page_bytes;
+  while ((kSegmentBytes << shift) < longest) shift++;
+  return shift;
+}
+
+// Copies the pieces of the first `n_lanes` lanes (8 or 32) by the whole warp: 16 bytes a lane and segment, and so many
+// segments together that memory is kept busy, whether pieces are short or long.
+// `fresh`: from memory that the host writes.
 template <class P, bool fresh>
-BAM_HD void copy_pieces(uint64_t to, uint64_t from, uint32_t length) {
-  bool is_short = length <= kWarp * sizeof(Chunk) && ((to | from | length) & (sizeof(Chunk) - 1)) == 0;
-  uint32_t all_short = P::ballot(is_short);
-  for (uint32_t first = 0; first < kWarp; first += 4) {
-    if ((all_short >> first & 15) != 15) {
-      for (uint32_t i = first; i < first + 4; i++)
-        copy_piece<P, fresh>(reinterpret_cast<uint8_t*>(P::shuffle(to, i)),
-                             reinterpret_cast<const uint8_t*>(P::shuffle(from, i)), P::shuffle(length, i));
-      continue;
+BAM_HD void copy_segments(uint64_t to, uint64_t from, uint32_t length, uint32_t n_lanes, uint32_t shift) {
+  constexpr uint32_t kTogether = 8;
+  uint32_t n_segments = n_lanes << shift;
+  auto place = [&](uint32_t segment) {
+    return (segment & ((1u << shift) - 1)) * kSegmentBytes + P::lane() * static_cast<uint32_t>(sizeof(Chunk));
+  };
+  BAM_NO_UNROLL for (uint32_t first = 0; first < n_segments; first += kTogether) {
+    Chunk chunks[kTogether];
+    uint32_t copied = 0;
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+      uint32_t piece = (first + i) >> shift, at = place(first + i);
+      uint64_t bytes = P::shuffle(from, piece) + at;
+      if (at < P::shuffle(length, piece)) {
+        const Chunk* source = reinterpret_cast<const Chunk*>(bytes);
+        if constexpr (fresh) chunks[i] = P::load_fresh(source);
+        else chunks[i] = P::load_once(source);
+        copied |= 1u << i;
+      }
     }
-    Chunk chunks[4];
-    Chunk* targets[4];
-    BAM_UNROLL for (uint32_t i = 0; i < 4; i++) {
-      const Chunk* source = reinterpret_cast<const Chunk*>(P::shuffle(from, first + i)) + P::lane();
-      targets[i] = reinterpret_cast<Chunk*>(P::shuffle(to, first + i)) + P::lane();
-      if (P::lane() * sizeof(Chunk) >= P::shuffle(length, first + i)) targets[i] = nullptr;
-      if (targets[i] != nullptr) chunks[i] = load_unit<P, fresh>(source);
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+      uint64_t target = P::shuffle(to, (first + i) >> shift) + place(first + i);
+      if ((copied >> i & 1) != 0) *reinterpret_cast<Chunk*>(target) = chunks[i];
     }
-    BAM_UNROLL for (uint32_t i = 0; i < 4; i++)
-      if (targets[i] != nullptr) *targets[i] = chunks[i];
   }
 }
 
-// A warp copies 32 pieces and gives their pins back.
+template <class P>
+BAM_HD void copy_pieces(uint64_t to, uint64_t from, uint32_t length, bool fresh, uint32_t n_lanes, uint32_t shift) {
+  bool even = ((to | from | length) & (sizeof(Chunk) - 1)) == 0;
+  uint32_t uneven = P::ballot(!even && length != 0), even_length = even ? length : 0;
+  if (P::ballot(fresh) != 0) copy_segments<P, true>(to, from, even_length, n_lanes, shift);
+  else copy_segments<P, false>(to, from, even_length, n_lanes, shift);
+  for (; uneven != 0; uneven &= uneven - 1) {
+    uint32_t lane = lowest_bit(uneven);
+    copy_uneven<P>(reinterpret_cast<uint8_t*>(P::shuffle(to, lane)),
+                   reinterpret_cast<const uint8_t*>(P::shuffle(from, lane)), P::shuffle(length, lane));
+  }
+}
+
+// A warp copies some pieces and gives their pins back.
 template <class P>
 BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin) {
   Flight& flight = store.flights[batch.flight];
-  uint32_t number = begin + P::lane();
+  uint32_t number = begin + P::lane(), n_lanes = pieces_per_warp(batch);
   uint64_t slot = uint64_t{batch.flight} * store.slots_per_flight + number;
-  uint64_t source = number < batch.n_pieces() ? store.sources[slot] : 0;
+  uint64_t source = P::lane() < n_lanes && number < batch.n_pieces() ? store.sources[slot] : 0;
   SourceKind kind = kind_of(source);
   Piece piece{};
   ReadResult failure = 0;
@@ -166,8 +190,7 @@ BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   uint64_t to = reinterpret_cast<uint64_t>(piece.out);
   uint64_t from = reinterpret_cast<uint64_t>(bytes_of<P>(store, source, slot, piece));
   uint32_t length = failure == 0 ? piece.length : 0;
-  if (P::ballot(kind == SourceKind::bypass) != 0) copy_pieces<P, true>(to, from, length);
-  else copy_pieces<P, false>(to, from, length);
+  copy_pieces<P>(to, from, length, kind == SourceKind::bypass, n_lanes, segment_shift(store, batch));
   P::sync_warp();  // all lanes have read the line
   if (failure != 0) {
     store.results[slot] = failure;
@@ -206,7 +229,8 @@ BAM_HD void gather_rows(const DeviceStore& store, const RowBatch& batch, FlightR
   Flight& flight = store.flights[batch.flight];
   uint32_t n_pieces = batch.n_pieces(), n_warps = P::blocks() * (P::threads() / kWarp);
   uint32_t warp = P::block() * (P::threads() / kWarp) + P::thread() / kWarp;
-  for (uint64_t begin = uint64_t{warp} * kWarp; begin < n_pieces; begin += uint64_t{n_warps} * kWarp)
+  uint32_t share = pieces_per_warp(batch);
+  for (uint64_t begin = uint64_t{warp} * share; begin < n_pieces; begin += uint64_t{n_warps} * share)
     gather_pieces<P>(store, batch, static_cast<uint32_t>(begin));
   P::any_in_block(false);  // every thread of the block is done
   if (P::thread() != 0) return;

@@ -44,6 +44,10 @@ struct DevicePlatform {
   static __device__ T shuffle(T value, uint32_t from) {
     return __shfl_sync(~0u, value, static_cast<int>(from));
   }
+  template <class T>
+  static __device__ T shuffle_among(uint32_t mask, T value, uint32_t from) {
+    return __shfl_sync(mask, value, static_cast<int>(from));
+  }
   // Of the lanes in `mask`: those that have the same value.
   static __device__ uint32_t match(uint32_t mask, uint64_t value) { return __match_any_sync(mask, value); }
   static __device__ void sync_warp(uint32_t mask = ~0u) { __syncwarp(mask); }
@@ -51,13 +55,13 @@ struct DevicePlatform {
   // Of the whole block: waits for all of its threads.
   static __device__ bool any_in_block(bool vote) { return __syncthreads_or(vote) != 0; }
 
-  // What the host or its disks wrote, as it is now and not as this processor's caches remember it.
+  // As it is in memory now, not as this processor's caches remember it: the host or another kernel wrote it.
   template <class T>
   static __device__ T load_fresh(const T* from) {
     if constexpr (sizeof(T) == 16) return as<T>(__ldcv(reinterpret_cast<const uint4*>(from)));
     else return __ldcv(from);
   }
-  // What this GPU wrote, in other kernels too. Around the nearest cache: rows are read once.
+  // What kernels of this GPU wrote. Around the nearest cache: rows are read once.
   template <class T>
   static __device__ T load_once(const T* from) {
     if constexpr (sizeof(T) == 16) return as<T>(__ldcg(reinterpret_cast<const uint4*>(from)));

@@ -21,11 +21,13 @@ struct BatchPart {
 };
 static_assert(sizeof(BatchPart) == 56, "ABI");
 
+constexpr uint32_t kFewParts = 4;
+
 // The rows [first_row, first_row + n_rows) of a batch: what one flight takes.
 struct RowBatch {
   const int64_t* ids;             // of the whole batch
   const uint64_t* next_use;       // of each id; null: never
-  const BatchPart* parts;         // sorted by first_row; the first starts at 0
+  const BatchPart* parts;         // sorted by first_row; the first starts at 0. Null: they are in few_parts
   uint64_t first_row;
   uint32_t n_rows;
   uint32_t n_parts;
@@ -33,10 +35,12 @@ struct RowBatch {
   uint32_t pages_per_row;
   uint32_t flight;
   uint32_t reserved;
+  BatchPart few_parts[kFewParts];  // so that most batches have nothing to upload
 
   BAM_HD uint32_t n_pieces() const { return n_rows * pages_per_row; }
+  BAM_HD const BatchPart& part(uint32_t number) const { return parts != nullptr ? parts[number] : few_parts[number]; }
 };
-static_assert(sizeof(RowBatch) == 56, "ABI");
+static_assert(sizeof(RowBatch) == 56 + kFewParts * sizeof(BatchPart), "ABI");
 
 struct Piece {
   uint64_t page_id;
@@ -51,10 +55,10 @@ BAM_HD inline const BatchPart& part_of(const RowBatch& batch, uint64_t row) {
   uint32_t low = 0, high = batch.n_parts;
   while (high - low > 1) {
     uint32_t middle = (low + high) / 2;
-    if (batch.parts[middle].first_row <= row) low = middle;
+    if (batch.part(middle).first_row <= row) low = middle;
     else high = middle;
   }
-  return batch.parts[low];
+  return batch.part(low);
 }
 
 BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_t number) {

@@ -9,11 +9,18 @@
 
 namespace bam {
 
-// The line that seems to hold each lane's page, or kNoLine. Like peek(): nothing keeps it there.
+// What a look at a set without its lock shows; like peek(), nothing keeps it so.
+struct Probe {
+  uint64_t line_id;  // that holds the page, or kNoLine
+  bool has_room;     // some line is not pinned
+};
+
+// The sets of the lanes in `wanted`, each looked at by the whole warp.
 template <class P>
-BAM_HD uint64_t probe_sets(const CacheState& cache, uint64_t page_id, uint32_t wanted) {
+BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t wanted) {
   constexpr uint32_t kTogether = 8;  // loads in flight of one lane
-  uint64_t first = set_of(cache, page_id) * cache.ways, line_id = kNoLine;
+  uint64_t first = set_of(cache, page_id) * cache.ways;
+  Probe found{kNoLine, false};
   bool has_way = P::lane() < cache.ways;
   for (uint32_t begin = 0; begin < kWarp; begin += kTogether) {
     if ((wanted >> begin & ((1u << kTogether) - 1)) == 0) continue;
@@ -25,21 +32,42 @@ BAM_HD uint64_t probe_sets(const CacheState& cache, uint64_t page_id, uint32_t w
     }
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
       uint32_t holders = P::ballot(holds(words[i], P::shuffle(page_id, begin + i)));
-      if (holders != 0 && P::lane() == begin + i) line_id = first + lowest_bit(holders);
+      uint32_t free = P::ballot(has_way && claimable(words[i]));
+      if (P::lane() != begin + i) continue;
+      if (holders != 0) found.line_id = first + lowest_bit(holders);
+      found.has_room = free != 0;
     }
   }
-  return line_id;
+  return found;
 }
 
+// One lane's look-up after the probe. False when it has to be probed again.
+template <class P>
+BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use, Acquired& got) {
+  if (seen.line_id != kNoLine) {
+    Found found = pin_line<P>(cache, seen.line_id, page_id, next_use);
+    got = outcome_of(found, seen.line_id);
+    return found != Found::absent;
+  }
+  if (!seen.has_room) return true;  // a bypass, without waiting for a lock that many want
+  uint64_t set_id = set_of(cache, page_id);
+  if (!try_lock_set<P>(cache.sets[set_id])) return false;
+  got = acquire_locked<P>(cache, set_id, page_id, next_use);
+  unlock_set<P>(cache.sets[set_id]);
+  return true;
+}
+
+// As acquire(), for the lanes of a warp that want it. A lane whose set is locked probes again instead of waiting: by
+// then the page may be there, or no room for it.
 template <class P>
 BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted) {
-  uint64_t line_id = probe_sets<P>(cache, page_id, P::ballot(wanted));
-  if (!wanted) return {Outcome::bypass, 0};
-  if (line_id != kNoLine) {
-    Found found = pin_line<P>(cache, line_id, page_id, next_use);
-    if (found != Found::absent) return outcome_of(found, line_id);
+  Acquired got{Outcome::bypass, 0};
+  for (uint32_t left = P::ballot(wanted); left != 0; left = P::ballot(wanted)) {
+    Probe seen = probe_sets<P>(cache, page_id, left);
+    if (wanted) wanted = !try_look_up<P>(cache, seen, page_id, next_use, got);
+    if (wanted) P::pause();
   }
-  return acquire<P>(cache, page_id, next_use);
+  return got;
 }
 
 BAM_HD constexpr SourceKind source_kind(Outcome outcome) {

@@ -94,6 +94,15 @@ BAM_HD inline Acquired outcome_of(Found found, uint64_t line_id) {
   return {Outcome::bypass, 0};
 }
 
+// As acquire(), with the set locked by the caller.
+template <class P>
+BAM_HD Acquired acquire_locked(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use) {
+  uint64_t line_id = 0;
+  Found found = find_in_set<P>(cache, set_id, page_id, next_use, line_id);
+  if (found != Found::absent) return outcome_of(found, line_id);
+  return insert_locked<P>(cache, set_id, page_id, next_use);
+}
+
 // Finds `page_id` or makes room for it. `next_use` matters to the look-ahead policy alone.
 template <class P>
 BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next_use) {
@@ -101,9 +110,7 @@ BAM_HD Acquired acquire(const CacheState& cache, uint64_t page_id, uint64_t next
   Found found = find_in_set<P>(cache, set_id, page_id, next_use, line_id);
   if (found != Found::absent) return outcome_of(found, line_id);
   lock_set<P>(cache.sets[set_id]);
-  found = find_in_set<P>(cache, set_id, page_id, next_use, line_id);
-  Acquired acquired = found == Found::absent ? insert_locked<P>(cache, set_id, page_id, next_use)
-                                             : outcome_of(found, line_id);
+  Acquired acquired = acquire_locked<P>(cache, set_id, page_id, next_use);
   unlock_set<P>(cache.sets[set_id]);
   return acquired;
 }

@@ -28,9 +28,13 @@ using cuda::std::uint8_t;
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define BAM_HD __host__ __device__
 #define BAM_UNROLL _Pragma("unroll")
+#define BAM_NO_UNROLL _Pragma("unroll 1")
+#define BAM_RARE __noinline__  // keeps registers for what is common
 #else
 #define BAM_HD
 #define BAM_UNROLL
+#define BAM_NO_UNROLL
+#define BAM_RARE
 #endif
 
 #if !defined(__CUDACC_RTC__)

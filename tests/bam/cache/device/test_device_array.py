@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from ctypes import c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from emulated_gpu import EmulatedGpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bam.cache.device.gpu import DeviceTensor
+from bam.cache.device.gpu import DeviceTensor, Grid
 from bam.cache.device.reads import RowPart, RowRequest
 from bam.errors import ClosedError, ConfigError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
 from bam.native import available
@@ -31,7 +32,7 @@ def faults(*rules: FaultRule) -> Any:
     return lambda engine: NativeFaultEngine(engine, rules)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(
     row_bytes=st.sampled_from([1, 4, 24, 128, 512, 1000, 4096, 5000]),
     page_bytes=st.sampled_from([512, 1024, 4096]),
@@ -214,3 +215,59 @@ def test_a_set_whose_lines_are_all_pinned_is_read_around() -> None:
         array.store.gpu.write(cache.words.address, words + np.uint64(4))
         np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
         assert array.stats().bypasses == 62
+
+
+def read_items(gpu: EmulatedGpu, array: Any, indices: np.ndarray[Any, np.dtype[np.uint64]]) -> Any:
+    out = gpu.memory(4 * len(indices))
+    on_gpu = gpu.upload(indices.view(np.uint8))
+    view = array.view()
+    arguments = [
+        c_void_p(view.address),
+        c_void_p(on_gpu.address),
+        c_uint64(len(indices)),
+        c_void_p(out.address),
+    ]
+    gpu.launch("bam_read_items", Grid(2, 64), arguments)
+    return gpu.read(out.address, out.n_bytes).view(np.uint32), view
+
+
+@pytest.mark.parametrize("cache_lines", [1, 5, 300])
+@pytest.mark.parametrize("lone_pages", [1, 40])
+def test_kernels_read_items_by_themselves(cache_lines: int, lone_pages: int) -> None:
+    items = np.random.default_rng(0).integers(0, 2**32, 20_000, dtype=np.uint32)
+    gpu = EmulatedGpu()
+    settings = {"page_bytes": 512, "cache_lines": cache_lines, "lone_pages": lone_pages}
+    with open_on(gpu, items, **settings) as array:
+        indices = np.random.default_rng(1).integers(0, len(items), 600).astype(np.uint64)
+        found, view = read_items(gpu, array, indices)
+        np.testing.assert_array_equal(found, items[indices])
+        view.check()
+        assert pinned_lines(array) == 0
+        ids = np.arange(2_000)
+        np.testing.assert_array_equal(array.gather(ids), items[ids])
+
+
+def test_a_kernels_failed_read_is_told_to_the_host() -> None:
+    items = np.arange(2_000, dtype=np.uint32)
+    gpu = EmulatedGpu()
+    rule = FaultRule(FaultKind.ERROR, nth=2, errno=errno.EREMOTEIO)
+    with open_on(
+        gpu, items, wrap=faults(rule), page_bytes=512, cache_lines=64, lone_pages=8, queue_pairs=1
+    ) as array:
+        indices = np.arange(0, 2_000, 100).astype(np.uint64)
+        found, view = read_items(gpu, array, indices)
+        assert (found != items[indices]).sum() <= 2
+        with pytest.raises(StorageError) as caught:
+            view.check()
+        assert caught.value.errno == errno.EREMOTEIO
+        view.check()
+        assert pinned_lines(array) == 0
+        np.testing.assert_array_equal(read_items(gpu, array, indices)[0], items[indices])
+
+
+def test_views_are_asked_for_at_opening() -> None:
+    with (
+        open_on(EmulatedGpu(), rows_of(4, 512), page_bytes=512, cache_lines=4) as array,
+        pytest.raises(ConfigError, match="lone_pages"),
+    ):
+        array.view()

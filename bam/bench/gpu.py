@@ -1,0 +1,241 @@
+"""`python -m bam.bench gpu FILE`: the GPU's read path against the ceilings of the machine, in one run.
+
+  queue_requests, queue_requests_cached   NVMe commands answered without reading (gpu_queues.py)
+  cold_gather      random 4 KiB rows of a cold file, all misses, against the disk's best rate
+  ssd_model        a modelled PCIe 5 drive, against the model's bandwidth
+  hit_gather_4096, hit_gather_512         every row in the cache, against a plain gather of them in HBM
+  constant_buffer  rows in pinned host memory, against a plain gather of them over PCIe
+
+Bytes are verified before anything is measured. Ceilings are kernels of `ceilings.cu`, or the disk itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from collections.abc import Callable
+from ctypes import c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bam.array.device import DeviceArray
+from bam.array.open import open_array
+from bam.bench.files import drop_page_cache, ensure_file, expected_words
+from bam.bench.gpu_figures import Figure, median
+from bam.bench.io import _iobench
+from bam.bench.machine import command, commit, describe_machine
+from bam.bench.random_reads import random_reads_per_s
+from bam.cache.device.cupy_gpu import CupyGpu
+from bam.cache.device.gpu import Grid
+from bam.cache.device.settings import GpuSettings
+from bam.native.nvrtc import KERNEL_FOLDER
+from bam.storage.latency import LatencyEngine, PercentileLatency, SsdModel
+from bam.storage.native import NativeEngine
+
+log = logging.getLogger(__name__)
+
+ROW_BYTES = 4096
+HIT_ROWS = 200_000
+COLD_ROWS = 120_000
+MODEL_ROWS = 200_000
+#: A PCIe 5 drive.
+MODEL = SsdModel(iops=3e6, bytes_per_s=12.5e9, latency=PercentileLatency({50: 60.0}))
+
+
+def run_gpu(path: Path, n_bytes: int, iobench: Path | None, rounds: int) -> dict[str, Any]:
+    """Run the benchmark; returns the content of its JSON file.
+
+    Raises
+    ------
+    AssertionError
+        Bytes gathered are not those of the file.
+    EngineUnavailable
+        There is no GPU.
+    """
+    gpu = CupyGpu()
+    gpu.add_kernels(KERNEL_FOLDER / "ceilings.cu")
+    ensure_file(path, n_bytes)
+    _verify(path, n_bytes)
+    from bam.bench.gpu_queues import queue_figures
+
+    figures: dict[str, Figure] = {}
+    errors: dict[str, str] = {}
+    measures: dict[str, Callable[[], dict[str, Figure]]] = {
+        "hit_gather": lambda: _hit_figures(gpu, rounds),
+        "constant_buffer": lambda: {"constant_buffer": _constant_figure(gpu, rounds)},
+        "queues": lambda: queue_figures(gpu, rounds),
+        "ssd_model": lambda: {"ssd_model": _model_figure(rounds)},
+        "cold_gather": lambda: {"cold_gather": _cold_figure(path, n_bytes, iobench, rounds)},
+    }
+    for name, measure in measures.items():
+        log.info("%s", name)
+        try:
+            found = measure()
+        except Exception as error:
+            log.exception("%s failed", name)
+            errors[name] = f"{type(error).__name__}: {error}"
+            continue
+        for key, figure in found.items():
+            log.info(
+                "%-24s %10.2f %-14s ratio %.3f %s", key, figure.value, figure.unit, figure.ratio, figure.notes
+            )
+        figures |= found
+    return {
+        "schema": 1,
+        "name": "gpu",
+        "commit": commit(),
+        "command": command(),
+        "machine": {**describe_machine(path), "gpu": gpu.name()},
+        "rounds": rounds,
+        "figures": {key: figure.as_json() for key, figure in figures.items()},
+        "errors": errors,
+    }
+
+
+def _verify(path: Path, n_bytes: int) -> None:
+    """Random rows through the whole path, with a cache so small that most are read."""
+    words = ROW_BYTES // 8
+    shape = (n_bytes // ROW_BYTES, words)
+    ids = np.random.default_rng(7).integers(0, shape[0], 20_000)
+    with open_array(
+        path, dtype=np.uint64, shape=shape, engine="uring", cache="1024 lines", device="cuda"
+    ) as array:
+        rows = array.gather(ids).get()
+    for row_id, row in zip(ids.tolist(), rows, strict=True):
+        np.testing.assert_array_equal(row, expected_words(row_id * words, words))
+
+
+def _plain_gather_s(gpu: CupyGpu, source: int, ids: Any, out: Any, row_bytes: int, rounds: int) -> float:
+    """Median time of the plain kernel for rows of `row_bytes` from `source`."""
+    arguments = [
+        c_void_p(source),
+        c_void_p(ids.address),
+        c_void_p(out.address),
+        c_uint64(ids.shape[0]),
+        c_uint64(row_bytes // 16),
+    ]
+    grid = Grid(4 * gpu.grids["bam_gather_rows"].blocks, 256)
+    times = [
+        gpu.seconds(lambda: [gpu.launch("bam_plain_gather", grid, arguments) for _ in range(10)]) / 10
+        for _ in range(rounds + 1)
+    ]
+    return median(times[1:])
+
+
+def _hit_figures(gpu: CupyGpu, rounds: int) -> dict[str, Figure]:
+    found = {}
+    for row_bytes, n_rows in ((4096, HIT_ROWS), (512, 4 * HIT_ROWS)):
+        rows = np.arange(n_rows * row_bytes // 8, dtype=np.uint64).reshape(n_rows, -1)
+        ids = np.random.default_rng(row_bytes).integers(0, n_rows, n_rows)
+        settings = GpuSettings(staging=n_rows * row_bytes, flights=1, host_threads=4)
+        cache = f"{2 * n_rows} lines"
+        with open_array(rows, cache=cache, page_bytes=row_bytes, device="cuda", gpu=settings) as array:
+            array.gather(np.arange(n_rows))
+            value, notes = _steady_gather_s(array, rows, ids, rounds)
+            source = gpu.upload(rows.view(np.uint8).reshape(-1))
+            out = gpu.memory(n_rows * row_bytes)
+            ceiling = _plain_gather_s(gpu, source.address, gpu.vector(ids, np.int64), out, row_bytes, rounds)
+        n_bytes = n_rows * row_bytes / 1e9
+        found[f"hit_gather_{row_bytes}"] = Figure(n_bytes / value, "GB/s", n_bytes / ceiling, notes)
+    return found
+
+
+def _steady_gather_s(
+    array: DeviceArray, rows: npt.NDArray[Any], ids: npt.NDArray[Any], rounds: int
+) -> tuple[float, dict[str, float]]:
+    """Median time of a gather whose rows are all there, ten enqueued in a row, and the host's share of it."""
+    gpu = array.store.gpu
+    assert isinstance(gpu, CupyGpu)
+    on_gpu = gpu.vector(ids, np.int64).owner[0]
+    out = array.gather(on_gpu)
+    np.testing.assert_array_equal(out.get(), rows[ids])
+    before = array.stats()
+    times, enqueued = [], []
+    for _ in range(rounds + 1):
+        running: list[Any] = []
+
+        def enqueue(running: list[Any] = running) -> None:
+            begin = time.perf_counter()
+            for _ in range(10):
+                running.append(array.begin(on_gpu, out))
+                running[-1].launch()
+            enqueued.append((time.perf_counter() - begin) / 10)
+
+        times.append(gpu.seconds(enqueue) / 10)
+        for gather in running:
+            gather.wait()
+    counted = array.stats()
+    assert counted.misses == before.misses, "a row was not in the cache"
+    np.testing.assert_array_equal(out.get(), rows[ids])
+    return median(times[1:]), {"enqueue_us": 1e6 * median(enqueued[1:])}
+
+
+def _constant_figure(gpu: CupyGpu, rounds: int) -> Figure:
+    rows = np.arange(HIT_ROWS * ROW_BYTES // 8, dtype=np.uint64).reshape(HIT_ROWS, -1)
+    ids = np.random.default_rng(3).integers(0, HIT_ROWS, HIT_ROWS)
+    settings = GpuSettings(staging=HIT_ROWS * ROW_BYTES, flights=1, constant_rows=HIT_ROWS, host_threads=4)
+    with open_array(rows, cache="1024 lines", device="cuda", gpu=settings) as array:
+        value, notes = _steady_gather_s(array, rows, ids, rounds)
+        pinned, out = gpu.pinned(rows.nbytes), gpu.memory(rows.nbytes)
+        pinned.array[:] = rows.view(np.uint8).reshape(-1)
+        ceiling = _plain_gather_s(gpu, pinned.address, gpu.vector(ids, np.int64), out, ROW_BYTES, rounds)
+    n_bytes = rows.nbytes / 1e9
+    return Figure(n_bytes / value, "GB/s", n_bytes / ceiling, notes)
+
+
+def _gather_rate(array: DeviceArray, n_rows: int, seed: int) -> tuple[float, dict[str, float]]:
+    """Reads a second of one gather of distinct rows, of which few are cached, and what it cost."""
+    ids = np.random.default_rng(seed).permutation(len(array))[:n_rows]
+    before, used, begin = array.stats(), _cpu_s(), time.perf_counter()
+    array.gather(ids)
+    elapsed, cpu = time.perf_counter() - begin, _cpu_s() - used
+    counted = array.stats()
+    reads = counted.reads - before.reads
+    return reads / elapsed, {
+        "host_cpu_s_per_100k_reads": cpu / reads * 1e5 if reads else 0.0,
+    }
+
+
+def _model_figure(rounds: int) -> Figure:
+    rows = np.arange(2**27, dtype=np.uint64).reshape(-1, ROW_BYTES // 8)  # 1 GiB
+
+    def wrap(engine: Any) -> Any:
+        assert isinstance(engine, NativeEngine)
+        return LatencyEngine(engine, MODEL)
+
+    settings = GpuSettings(queue_pairs=64, staging="256MiB", flights=2, host_threads=8, read_depth=256)
+    with open_array(rows, cache="16384 lines", device="cuda", gpu=settings, wrap=wrap) as array:
+        measured = [_gather_rate(array, MODEL_ROWS, seed) for seed in range(rounds + 1)][1:]
+    rate = median([found[0] for found in measured])
+    ceiling = min(MODEL.bytes_per_s, MODEL.iops * ROW_BYTES) / 1e9
+    return Figure(rate * ROW_BYTES / 1e9, "GB/s", ceiling, measured[-1][1])
+
+
+def _cold_figure(path: Path, n_bytes: int, iobench: Path | None, rounds: int) -> Figure:
+    shape = (n_bytes // ROW_BYTES, ROW_BYTES // 8)
+    ceilings, measured = [], []
+    settings = GpuSettings(read_depth=256)
+    with open_array(
+        path, dtype=np.uint64, shape=shape, engine="uring", cache="16384 lines", device="cuda", gpu=settings
+    ) as array:
+        for number in range(rounds):
+            drop_page_cache(path)
+            if iobench is not None:
+                ceilings += [value for _, _, value in _iobench(iobench, path, n_bytes)]
+            rates = [
+                random_reads_per_s(str(path), depth, ROW_BYTES, seed=10 * number + depth, seconds=1.0)
+                for depth in (128, 256)
+            ]
+            ceilings.append(max(rates))
+            measured.append(_gather_rate(array, COLD_ROWS, 900 + number))
+    rate = median([found[0] for found in measured])
+    return Figure(rate, "reads/s", max(ceilings), measured[-1][1])
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
