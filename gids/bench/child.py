@@ -64,7 +64,7 @@ def run(job: Job) -> dict[str, Any]:
         try:
             result: dict[str, Any] = {}
             if job.kind is JobKind.TIME:
-                loader.warm_up(Work(small_plan(plan)))
+                loader.warm_up(Work(small_plan(plan), same_batches=recorded is not None))
                 result["setup_s"] = time.perf_counter() - begin
                 result |= _timed(job, data, loader, deliveries)
             return result | _verified(deliveries, job.verify_steps)

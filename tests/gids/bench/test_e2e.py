@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,12 @@ from gids.bench import child, launch
 from gids.bench.e2e import equalities, ratios, run_e2e
 from gids.bench.job import Job, JobKind
 from gids.bench.launch import child_environment, run_job
+from gids.bench.loaders import LoaderData
+from gids.bench.recorded import record
+from gids.bench.sources import SampledSource
 from gids.cli.signals import terminated_as_interrupted
 from gids.config import RunConfig
+from gids.errors import PackageMissing
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +84,21 @@ def test_misses_are_compared_with_the_fewest(result: dict[str, Any]) -> None:
     assert found["misses"] <= found["pages_requested"]
     assert found["gap"] == found["misses"] / found["optimal_misses"] < 1.5
     assert result["loaders"]["dgl-mmap-tuned"]["belady"] is None
+
+
+def test_recorded_mini_batches_need_no_dgl(
+    config: RunConfig, root: Path, tmp_path: Path, data: LoaderData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise PackageMissing("dgl", "this", "install it")
+
+    monkeypatch.setattr("gids.bench.dgl_source.import_dgl", missing)
+    job = Job(JobKind.TIME, "dgl-mmap-tuned", 2, 0, config, str(root), str(tmp_path))
+    source = SampledSource(data.dataset.graph, child.train_plan(job, data))
+    record(tmp_path / "recorded", data.dataset.graph.schema, islice(source.batches(0), 2))
+    assert child.run(replace(job, recorded=str(tmp_path / "recorded")))["steps"] == 2
+    with pytest.raises(PackageMissing):
+        child.run(job)
 
 
 def test_a_loader_that_fails_leaves_the_others(config: RunConfig, root: Path) -> None:
