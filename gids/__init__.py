@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gids.sampling.block import SampledBatch as SampledBatch
     from gids.sampling.cuda.sampler import CudaSampler as CudaSampler
     from gids.sampling.neighbor import NeighborSampler as NeighborSampler
+    from gids.sampling.shared_draws import DependentSampler as DependentSampler
+    from gids.sampling.shared_draws import LaborSampler as LaborSampler
     from gids.table.table import open_table as open_table
 
 __version__ = "0.1.0"
@@ -32,10 +34,12 @@ _HOME = {
     "CudaSampler": "gids.sampling.cuda.sampler",
     "DataLoader": "gids.loader.loader",
     "Dataset": "gids.graph.dataset",
+    "DependentSampler": "gids.sampling.shared_draws",
     "EdgeType": "gids.graph.schema",
     "FeatureStore": "gids.fetch.fetcher",
     "FetchCounts": "gids.fetch.counts",
     "Graph": "gids.graph.graph",
+    "LaborSampler": "gids.sampling.shared_draws",
     "LoaderMetrics": "gids.loader.metrics",
     "MiniBatch": "gids.loader.minibatch",
     "NeighborSampler": "gids.sampling.neighbor",

@@ -18,8 +18,8 @@ from bam.layout import Layout
 from gids.fetch.accumulator import MARGIN, MAX_BATCHES, WORTHWHILE_GAIN
 from gids.fetch.cost_model import CostModel
 from gids.fetch.read_plan import ReadRules
-from gids.fetch.reference import next_uses, row_pages
-from gids.fetch.window import HORIZON
+from gids.fetch.reference import forecast_uses, next_uses, row_pages
+from gids.fetch.window import HORIZON, Uses
 
 #: Rows of one mini-batch by table, in the order asked for.
 Batch = Mapping[str, Sequence[int]]
@@ -105,6 +105,46 @@ def _united(members: Sequence[tuple[Mapping[str, set[int]], int]]) -> dict[str, 
     return pages
 
 
+class PlainForecast:
+    """Estimates of :class:`gids.fetch.forecast.Forecast`, from counts in plain lists.
+
+    Parameters
+    ----------
+    counts : mapping of str to sequence of float
+        Requests that the epoch makes for each row, of each table.
+    dispersion : float
+    row_bytes : mapping of str to int
+    page_bytes, n_batches : int
+    """
+
+    def __init__(
+        self,
+        counts: Mapping[str, Sequence[float]],
+        dispersion: float,
+        row_bytes: Mapping[str, int],
+        page_bytes: int,
+        n_batches: int,
+    ) -> None:
+        self._counts, self._dispersion = counts, dispersion
+        self._row_bytes, self._page_bytes, self._n_batches = row_bytes, page_bytes, n_batches
+        self._seen = {name: [0.0] * len(each) for name, each in counts.items()}
+        self._foreseen = 0
+
+    def announce(self, stored: Batch) -> None:
+        """The next mini-batch reads these rows."""
+        self._foreseen += 1
+        for name, rows in stored.items():
+            for row in rows:
+                self._seen[name][row] += 1
+
+    def estimates(self, name: str, rows: Sequence[int]) -> Uses:
+        """As if the window did not reach them."""
+        passed = min(1.0, self._foreseen / self._n_batches)
+        sizes = self._row_bytes[name], self._page_bytes
+        uses = forecast_uses(rows, *sizes, self._counts[name], self._seen[name], passed, self._dispersion)
+        return np.array(uses, np.uint64)
+
+
 class FetchModel:
     """Predicts what reading mini-batches counts.
 
@@ -118,6 +158,7 @@ class FetchModel:
     accumulator : PlainAccumulator, optional
     constant : mapping of str to set of int, optional
         Rows in constant buffers.
+    forecast : PlainForecast, optional
     """
 
     def __init__(
@@ -128,7 +169,9 @@ class FetchModel:
         rules: ReadRules,
         accumulator: PlainAccumulator | None = None,
         constant: Mapping[str, set[int]] | None = None,
+        forecast: PlainForecast | None = None,
     ) -> None:
+        self._forecast = forecast
         self._row_bytes, self._cache, self._rules = row_bytes, cache, rules
         self._accumulator, self._constant = accumulator, constant or {}
         self._first_page: dict[str, int] = {}
@@ -158,6 +201,8 @@ class FetchModel:
         while first < len(batches):
             size, complete = self._group(members[first:announced])
             while announced < len(batches) and (not complete or announced - first < size + window):
+                if self._forecast is not None:
+                    self._forecast.announce(stored[announced])
                 self._foresee(stored[announced], announced + 1)
                 announced += 1
                 size, complete = self._group(members[first:announced])
@@ -173,7 +218,10 @@ class FetchModel:
     ) -> None:
         rows = [row for batch in group for row in batch[name]]
         places = [place for batch in out_rows for place in batch[name]]
-        beyond = {name: np.full(len(rows), _BEYOND, np.uint64)}
+        estimated = np.full(len(rows), _BEYOND, np.uint64)
+        if self._forecast is not None:
+            estimated = self._forecast.estimates(name, rows)
+        beyond = {name: estimated}
         uses = next_uses({name: self._pages(name, rows)}, later, beyond)[name].tolist()
         order = list(range(len(rows)))
         if self._rules.merge_bytes > self._rules.page_bytes:

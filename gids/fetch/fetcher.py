@@ -221,7 +221,7 @@ class Fetcher:
         if self._done:
             return False
         size = self._group_size()
-        if not size.complete:
+        if not size.complete or len(self._announced) < size.n_batches:
             return True
         beyond = list(self._announced)[size.n_batches :]
         n_bytes = sum(each.member.feature_bytes for each in beyond)

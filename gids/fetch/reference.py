@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gids.fetch.window import HORIZON, RowIds, Uses
 
@@ -47,27 +45,36 @@ def row_pages(rows: RowIds, row_bytes: int, page_bytes: int) -> list[set[int]]:
 
 
 def forecast_uses(
-    rows: RowIds,
+    rows: Sequence[int],
     row_bytes: int,
     page_bytes: int,
-    counts: npt.NDArray[np.floating[Any]],
-    seen: npt.NDArray[np.floating[Any]],
+    counts: Sequence[float],
+    seen: Sequence[float],
     passed: float,
     dispersion: float,
-) -> npt.NDArray[np.float64]:
+) -> list[int]:
     """What :meth:`gids.fetch.forecast.Forecast.estimates` must give, as the formula there is written.
 
     Parameters
     ----------
-    rows : int64 array
+    rows : sequence of int
     row_bytes, page_bytes : int
-    counts, seen : arrays, shape (rows of the table,)
+    counts, seen : sequences, one number for each row of the table
         Expected of the epoch, and asked for so far.
     passed, dispersion : float
     """
     left = 1 - passed
-    k = left * (1 - dispersion) / (passed * dispersion + left) if left else 0.0
-    to_come = np.maximum(left * counts - k * (seen - passed * counts), 0.02 * counts)
-    begins = np.arange(len(counts)) * row_bytes // page_bytes
-    of_page = [to_come[begins == row * row_bytes // page_bytes].sum() for row in rows.tolist()]
-    return HORIZON + (HORIZON - 1) / (1 + np.array(of_page))
+    k = left * (1 - dispersion) / (passed * dispersion + left) if left > 0 else 0.0
+
+    def to_come(row: int) -> float:
+        count = float(counts[row])
+        return max(left * count - k * (float(seen[row]) - passed * count), 0.02 * count)
+
+    uses = []
+    for row in rows:
+        page, total = row * row_bytes // page_bytes, 0.0
+        for other in range(len(counts)):
+            if other * row_bytes // page_bytes == page:
+                total += to_come(other)
+        uses.append(HORIZON + int((HORIZON - 1) / (1 + total)))
+    return uses

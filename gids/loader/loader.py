@@ -29,6 +29,7 @@ from gids.fetch.table import FeatureTable, as_table
 from gids.fetch.window_size import parse_window
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
+from gids.loader.cache_report import CacheReport
 from gids.loader.continued import BatchName, Continued, batch_names
 from gids.loader.metrics import LoaderMetrics
 from gids.loader.minibatch import MiniBatch
@@ -298,6 +299,18 @@ class DataLoader:
             self._accumulator.report(),
         )
 
+    def cache_report(self, dataset: str = "", optimal_pages: int | None = None) -> CacheReport:
+        """The same as a report: tables, JSON, curves; `gids.loader.cache_report_text` puts it into words.
+
+        Parameters
+        ----------
+        dataset : str
+            What to call the data set.
+        optimal_pages : int, optional
+            Pages that Belady's optimum reads, where it was worked out (`gids.bench.belady_gap`).
+        """
+        return CacheReport.of(self.metrics(), dataset, optimal_pages)
+
     def close(self) -> None:
         """Stop all iterations, and close the features unless they were given; may be called again."""
         self._closed = True
@@ -371,6 +384,8 @@ class DataLoader:
     def _sampler_settings(self) -> dict[str, Any]:
         sampler = self.sampler
         text = repr((sampler.layers, sampler.replace, sampler.resample))
+        if sampler.shared is not None:
+            text += repr(sampler.shared)
         return {"seed": sampler.seed, "settings": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 

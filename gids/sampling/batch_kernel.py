@@ -15,6 +15,7 @@ import numpy as np
 from gids.sampling.compile import compiled, entry_point
 from gids.sampling.fanouts import ALL
 from gids.sampling.pick import DST_TYPE, SRC_TYPE, look_up, look_up_parallel, pick, pick_parallel
+from gids.sampling.pick_shared import pick_shared, pick_shared_parallel, shared_keys
 from gids.sampling.random import stream_key
 from gids.sampling.relabel import bits_for_local_ids, find_or_add, new_slots, relabel
 
@@ -151,6 +152,7 @@ def sample_batch(
     batch: Any,
     expected_nodes: Any,
     parallel: Any,
+    shared: Any,
 ) -> Any:
     """Sample one mini-batch.
 
@@ -169,6 +171,8 @@ def sample_batch(
         Size the hash table starts with; a good guess saves rebuilding it and changes nothing else.
     parallel : None or True
         None compiles a version that never touches numba's threads.
+    shared : None or tuple of int
+        `by_source` and `kappa` of `gids.sampling.shared_draws.SharedDraws`; None: draws of their own.
 
     Returns
     -------
@@ -194,6 +198,8 @@ def sample_batch(
     begins = np.zeros(len(seed_counts), np.int64)
     indptr, sources, edge_ids = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     keys = np.empty((relations, 2), np.uint64)
+    if shared is not None:
+        common = shared_keys(table, shared[0], seed, epoch)
     first_keys = _starts(num_nodes)
     local_bits = bits_for_local_ids(first_keys[-1] + num_nodes[-1])
     slots = new_slots(max(len(seeds), expected_nodes))
@@ -228,7 +234,14 @@ def sample_batch(
         if want_edge_ids:
             edge_ids = _resized(edge_ids, edges[0], edges[relations])
         drawn = (starts, degrees, fanouts[hop], replace, keys, indptr[out:], edges, sources, edge_ids)
-        if parallel is None:
+        if shared is not None:
+            numbers = (starts, degrees, shared[0], batch, shared[1], common)
+            taken = (indptr[out:], edges, sources, edge_ids)
+            if parallel is None:
+                pick_shared(chunks, table, *numbers, *taken)
+            else:
+                pick_shared_parallel(chunks, table, *numbers, *taken)
+        elif parallel is None:
             pick(chunks, table, nodes, *drawn)
         else:
             pick_parallel(chunks, table, nodes, *drawn)

@@ -90,8 +90,8 @@ def flat_seeds(seeds: Seeds, schema: Schema) -> tuple[Int64Array, Int64Array]:
     return np.concatenate(parts), np.array([len(part) for part in parts], np.int64)
 
 
-def run_kernel(threads: int, arguments: tuple[Any, ...]) -> Any:
-    """Call `gids.sampling.batch_kernel.sample_batch` without its last argument, which follows from `threads`.
+def run_kernel(threads: int, arguments: tuple[Any, ...], shared: tuple[int, int] | None) -> Any:
+    """Call `gids.sampling.batch_kernel.sample_batch` ; its argument `parallel` follows from `threads`.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def run_kernel(threads: int, arguments: tuple[Any, ...]) -> Any:
     from gids.sampling.batch_kernel import sample_batch
 
     if threads == 1:
-        return sample_batch(*arguments, None)
+        return sample_batch(*arguments, None, shared)
     import numba
 
     with _parallel_lock:
@@ -114,7 +114,7 @@ def run_kernel(threads: int, arguments: tuple[Any, ...]) -> Any:
                 "threads", threads, "no more threads than numba has (NUMBA_NUM_THREADS)"
             ) from error
         try:
-            return sample_batch(*arguments, True)
+            return sample_batch(*arguments, True, shared)
         finally:
             numba.set_num_threads(before)
 
@@ -145,7 +145,8 @@ def _warm_up(parallel: bool) -> float:
     seeds = np.zeros(1, np.int64), np.ones(1, np.int64)
     flags = False, True, False
     sample_batch(
-        known.table, known.num_nodes, known.fanouts, *flags, *seeds, np.uint64(0), 0, 0, 1, parallel or None
+        *(known.table, known.num_nodes, known.fanouts, *flags, *seeds, np.uint64(0), 0, 0, 1),
+        *(parallel or None, None),
     )
     seconds = time.perf_counter() - start
     how = "loaded from numba's cache" if sum(sample_batch.stats.cache_hits.values()) > hits else "compiled"

@@ -30,6 +30,7 @@ keep the edges they have; so every node draws once, and each block holds the nex
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -40,6 +41,9 @@ from gids.sampling.assemble import FlatBatch, assemble
 from gids.sampling.block import SampledBatch
 from gids.sampling.fanouts import Fanouts, layers_of
 from gids.sampling.launch import GraphArguments, Seeds, failure, flat_seeds, run_kernel
+
+if TYPE_CHECKING:
+    from gids.sampling.shared_draws import SharedDraws
 
 
 class NeighborSampler:
@@ -76,6 +80,9 @@ class NeighborSampler:
         A setting is out of its range.
     """
 
+    #: Random numbers that nodes or mini-batches have in common; see `gids.sampling.shared_draws`.
+    shared: SharedDraws | None = None
+
     def __init__(
         self,
         fanouts: Fanouts,
@@ -92,8 +99,8 @@ class NeighborSampler:
         self.layers = layers_of(fanouts)
         self.replace, self.resample = bool(replace), bool(resample)
         self.return_edge_ids = bool(return_edge_ids)
-        self.seed = _checked("seed", seed, 2**64)
-        self.threads = _checked("threads", threads, 2**16, smallest=1)
+        self.seed = checked_setting("seed", seed, 2**64)
+        self.threads = checked_setting("threads", threads, 2**16, smallest=1)
         self._known_graphs: WeakKeyDictionary[Graph, GraphArguments] = WeakKeyDictionary()
         self._expected_nodes = 0
 
@@ -124,7 +131,9 @@ class NeighborSampler:
             *(np.uint64(self.seed), epoch, batch, self._expected_nodes),
         )
         status, nodes, bases, node_counts, indptr, offsets, sources, edge_ids = run_kernel(
-            self.threads, arguments
+            self.threads,
+            arguments,
+            None if self.shared is None else (int(self.shared.by_source), self.shared.kappa),
         )
         if status[0]:
             raise failure(status.tolist(), graph)
@@ -150,10 +159,11 @@ class NeighborSampler:
 
     def checked_numbers(self, epoch: int, batch: int) -> tuple[int, int]:
         """Both as plain ints; ConfigError where `sample` does not take them."""
-        return _checked("epoch", epoch, 2**32), _checked("batch", batch, 2**32)
+        return checked_setting("epoch", epoch, 2**32), checked_setting("batch", batch, 2**32)
 
 
-def _checked(setting: str, value: int, limit: int, smallest: int = 0) -> int:
+def checked_setting(setting: str, value: int, limit: int, smallest: int = 0) -> int:
+    """`value` as an int; ConfigError unless it is one from `smallest` to below `limit`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not smallest <= value < limit:
         raise ConfigError(setting, value, f"an int from {smallest} to {limit - 1}")
     return int(value)

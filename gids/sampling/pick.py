@@ -60,8 +60,8 @@ def _loader(bits: int) -> Any:
     return intrinsic(load)
 
 
-_load_int32 = _loader(32)
-_load_int64 = _loader(64)
+load_int32 = _loader(32)
+load_int64 = _loader(64)
 
 
 @compiled
@@ -74,7 +74,7 @@ def _look_up_chunk(relation: Any, nodes: Any, starts: Any, degrees: Any) -> Any:
     bad = -1
     for i in range(len(nodes)):
         pointer = relation[INDPTR] + 8 * nodes[i]
-        start, end = _load_int64(pointer), _load_int64(pointer + 8)
+        start, end = load_int64(pointer), load_int64(pointer + 8)
         starts[i] = start
         degrees[i] = end - start
         if start < 0 or end < start or end > relation[NUM_EDGES] or end - start > MAX_DEGREE:
@@ -198,14 +198,14 @@ def _pick_chunk(
     if len(edge_ids) > 0:
         ids = relation[EDGE_IDS]
         for j in range(first, stop):
-            edge_ids[j] = _load_int64(ids + 8 * sources[j]) if ids else sources[j]
+            edge_ids[j] = load_int64(ids + 8 * sources[j]) if ids else sources[j]
     indices = relation[INDICES]
     if relation[INDEX_BYTES] == 4:
         for j in range(first, stop):
-            sources[j] = _load_int32(indices + 4 * sources[j])
+            sources[j] = load_int32(indices + 4 * sources[j])
     else:
         for j in range(first, stop):
-            sources[j] = _load_int64(indices + 8 * sources[j])
+            sources[j] = load_int64(indices + 8 * sources[j])
 
 
 @compiled

@@ -40,7 +40,11 @@ import numpy as np
 from gids.sampling.compile import compiled, inlined
 
 SHUFFLE_STREAM = 0xFFFF0000
-"""First relation number that stands for no edge type."""
+"""First relation number of shuffling, which stands for no edge type."""
+
+SHARED_STREAM = 0xFFFE0000
+EDGE_STREAM = 0xFFFD0000
+"""First relation numbers of shared draws (`gids.sampling.shared_draws`)."""
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gids.graph.graph import Graph
 from gids.graph.schema import EdgeType
+from gids.sampling.shared_draws import SharedDraws
 
 Words = tuple[int, int, int, int]
 Key = tuple[int, int]
@@ -107,6 +110,7 @@ def sample(
     *,
     replace: bool = False,
     resample: bool = True,
+    shared: SharedDraws | None = None,
     seed: int = 0,
     epoch: int = 0,
     batch: int = 0,
@@ -126,7 +130,19 @@ def sample(
                     edges[edge_type].sources.append(hops[-1][edge_type].sources[local])
                     edges[edge_type].edge_ids.append(hops[-1][edge_type].edge_ids[local])
                 else:
-                    _expand(graph, edge_type, node, layer[edge_type], replace, key, edges[edge_type])
+                    fanout = layer[edge_type]
+                    if shared is None:
+                        chosen = choose(
+                            int(np.diff(graph[edge_type].indptr[node : node + 2])[0]),
+                            fanout,
+                            replace,
+                            key,
+                            node,
+                        )
+                    else:
+                        numbers = _shared_numbers(graph, edge_type, node, shared, seed, epoch, batch)
+                        chosen = choose_smallest(numbers, fanout)
+                    _expand(graph, edge_type, node, chosen, edges[edge_type])
         for edge_type, reached in edges.items():
             known = nodes[edge_type.src]
             for node in (node for sources in reached.sources for node in sources):
@@ -141,12 +157,38 @@ def sample(
     return ReferenceBatch(nodes, hops, node_counts)
 
 
-def _expand(
-    graph: Graph, edge_type: EdgeType, node: int, fanout: int, replace: bool, key: Key, edges: ReferenceEdges
-) -> None:
+def _expand(graph: Graph, edge_type: EdgeType, node: int, chosen: list[int], edges: ReferenceEdges) -> None:
     csc = graph[edge_type]
-    start, end = int(csc.indptr[node]), int(csc.indptr[node + 1])
-    positions = [start + chosen for chosen in choose(end - start, fanout, replace, key, node)]
+    positions = [int(csc.indptr[node]) + each for each in chosen]
     edges.sources.append([int(csc.indices[position]) for position in positions])
     ids = positions if csc.edge_ids is None else csc.edge_ids[positions].tolist()
     edges.edge_ids.append(ids)
+
+
+def choose_smallest(numbers: list[int], fanout: int) -> list[int]:
+    """Positions of the `fanout` smallest numbers, rising; of equals the first."""
+    if fanout == -1 or fanout >= len(numbers):
+        return list(range(len(numbers)))
+    return sorted(sorted(range(len(numbers)), key=lambda at: (numbers[at], at))[:fanout])
+
+
+def shared_number(item: int, batch: int, kappa: int, key: Key) -> int:
+    """The number of a source or an edge, as `gids.sampling.shared_draws` defines it."""
+    phase = word(key, item, 2**34 - 4, 0) * kappa >> 32
+    renewed = (batch + phase) // kappa
+    return word(key, item, 4 * renewed, 0) << 32 | word(key, item, 4 * renewed + 1, 0)
+
+
+def _shared_numbers(
+    graph: Graph, edge_type: EdgeType, node: int, shared: SharedDraws, seed: int, epoch: int, batch: int
+) -> list[int]:
+    csc, schema = graph[edge_type], graph.schema
+    edges = range(int(csc.indptr[node]), int(csc.indptr[node + 1]))
+    if shared.by_source:
+        stream = 0xFFFE0000 + schema.node_type_index(edge_type.src)
+        items = [int(csc.indices[position]) for position in edges]
+    else:
+        stream = 0xFFFD0000 + schema.edge_types.index(edge_type)
+        items = list(edges)
+    key = stream_key(seed, epoch, 0, 0, stream)
+    return [shared_number(item, batch, shared.kappa, key) for item in items]

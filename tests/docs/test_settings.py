@@ -86,6 +86,8 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
         ("bam.storage.queue_server.ControllerSettings", ControllerSettings),
         ("gids.DataLoader", gids.DataLoader),
         ("gids.NeighborSampler", gids.NeighborSampler),
+        ("gids.LaborSampler", gids.LaborSampler),
+        ("gids.DependentSampler", gids.DependentSampler),
         ("gids.CudaSampler", gids.CudaSampler),
         ("gids.graph.convert_options.ConvertOptions", ConvertOptions),
         ("gids.graph.relations.GraphOptions", GraphOptions),

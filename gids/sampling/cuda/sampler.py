@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
+from bam.errors import ConfigError
 from gids.errors import GraphError
 from gids.graph.csc import Int64Array
 from gids.graph.graph import Graph
@@ -60,7 +61,7 @@ class CudaSampler:
     Raises
     ------
     ConfigError
-        There is no such GPU, or `graph_bytes` is no size.
+        There is no such GPU, `graph_bytes` is no size, or the sampler shares draws.
     UnknownEdgeType
         The fanouts do not fit the graph.
     bam.errors.EngineUnavailable
@@ -76,6 +77,10 @@ class CudaSampler:
         graph_bytes: int | str | None = None,
         kernels: Kernels | None = None,
     ) -> None:
+        if sampler.shared is not None:
+            raise ConfigError(
+                "sampler", type(sampler).__name__, "a NeighborSampler; shared draws run on the CPU"
+            )
         matrix = fanout_matrix(sampler.layers, graph.schema)
         self._sampler, self._graph = sampler, graph
         self._kernels = CudaKernels(device) if kernels is None else kernels

@@ -11,6 +11,7 @@ from gids.graph.graph import Graph
 from gids.graph.schema import EdgeType
 from gids.sampling.block import SampledBatch
 from gids.sampling.reference import ReferenceBatch, sample
+from gids.sampling.shared_draws import SharedDraws
 
 EDGE_TYPES = (("a", "likes", "a"), ("a", "owns", "b"), ("b", "of", "a"), ("b", "of", "c"))
 
@@ -83,6 +84,7 @@ def reference_of(
     seed: int = 0,
     epoch: int = 0,
     batch: int = 0,
+    shared: SharedDraws | None = None,
 ) -> ReferenceBatch:
     """The plain Python sampler for fanouts in `NeighborSampler`'s order."""
     layers = [
@@ -90,7 +92,15 @@ def reference_of(
         for layer in reversed(fanouts)
     ]
     return sample(
-        graph, seeds, layers, replace=replace, resample=resample, seed=seed, epoch=epoch, batch=batch
+        graph,
+        seeds,
+        layers,
+        replace=replace,
+        resample=resample,
+        shared=shared,
+        seed=seed,
+        epoch=epoch,
+        batch=batch,
     )
 
 
