@@ -31,7 +31,7 @@ def example() -> ModuleType:
 
 
 def read_items(gpu: Any, array: Any, indices: Any) -> tuple[Any, Any]:
-    gpu.add_kernels(nvrtc.KERNEL_FOLDER / "array_check.cu")
+    gpu.add_kernels(nvrtc.KERNEL_FOLDER / "checks.cu")
     out, on_gpu, view = gpu.memory(4 * len(indices)), gpu.upload(indices.view(np.uint8)), array.view()
     arguments = [
         c_void_p(view.address),

@@ -1,6 +1,7 @@
 // The kernels of bam/native/cuda on the host, behind a C ABI: the tests' stand-in for a GPU (emulated_gpu.py).
 #include "emulated_gpu.h"
 
+#include "bam/device_cache.h"
 #include "bam/device_gather.h"
 #include "bam/device_lone.h"
 #include "bam/device_submit.h"
@@ -39,6 +40,10 @@ void bam_read_items(uint64_t blocks, uint64_t threads, const bam::ArrayView* con
     for (uint64_t i = uint64_t{P::block()} * P::threads() + P::thread(); i < *n; i += step)
       (*out)[i] = bam::read_item<P, uint32_t>(**view, (*indices)[i]);
   });
+}
+void bam_cache_step(uint64_t blocks, uint64_t threads, const bam::CacheState* cache, const bam::CacheStep* step,
+                    bam::Acquired* const* got) {
+  run(blocks, threads, [&] { bam::run_cache_step<P>(*cache, *step, *got); });
 }
 void bam_init_queues(uint64_t, uint64_t, const bam::DeviceStore* store) {
   for (uint32_t queue = 0; queue < store->n_queues; queue++) bam::init_queue_pair(store->queues[queue]);
