@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bam.config import check_seconds
-from bam.errors import ConfigError, EngineUnavailable
+from bam.errors import ClosedError, ConfigError, EngineUnavailable, ForkedError
 from bam.layout import Layout
 from bam.native import function
 from bam.native.structs import CLayout
@@ -243,5 +244,16 @@ class QueueServer:
         return ErrorRecord(record.slba, record.n_blocks, record.file, record.file_offset, record.error)
 
     def close(self) -> None:
-        """Stop and free it, after the calls of other threads. Calling it again does nothing."""
-        self._handle.close()
+        """Stop and free it, after the calls of other threads. Calling it again does nothing.
+
+        Raises
+        ------
+        WaitTimeout
+            As :meth:`stop`, unless that has raised; everything else is freed, and memory given as
+            `destinations` is kept for good.
+        """
+        try:
+            with suppress(ClosedError, ForkedError):
+                self.stop()
+        finally:
+            self._handle.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from npy_files import npy_bytes
 
 import bam
 from bam.native import available
+from bam.storage.engine import ByteArray, Engine, ReadSpan
+from bam.storage.fault import FaultEngine, FaultKind, FaultRule, NativeFaultEngine
+from bam.storage.native import NativeEngine
 
 READERS = ["reference", "native"] if available() else ["reference"]
 ENGINES = ["uring", "file"]
@@ -120,3 +125,41 @@ def test_whatever_happens_to_the_file(
             for wanted in (row, 0):
                 with suppress(bam.TruncatedFileError, bam.FileChangedError):
                     np.testing.assert_array_equal(array[wanted], ROWS[wanted])
+
+
+def answers_late(engine: Engine) -> Engine:
+    """Bytes arrive at once, and are told of half a second later."""
+    if isinstance(engine, NativeEngine):
+        return NativeFaultEngine(engine, [FaultRule(FaultKind.DELAY, every=1, delay_us=500_000)])
+    return LateEngine(engine)
+
+
+class LateEngine(FaultEngine):
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner, [])
+
+    def _read_span(self, span: ReadSpan, buffer: ByteArray) -> int:
+        result = super()._read_span(span, buffer)
+        time.sleep(0.5)
+        return result
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("reader", READERS)
+def test_bytes_that_arrived_before_the_cut_are_not_handed_out(
+    tmp_path: Path, reader: str, engine: str
+) -> None:
+    """Behind the end of the file nothing says whether they were the old ones."""
+    path = tmp_path / "rows"
+    rewrite(path, ROWS.tobytes())
+    raw = {"dtype": np.uint8, "shape": (-1, 100), "page_bytes": 512}
+    try:
+        array = bam.open_array(path, reader=reader, engine=engine, wrap=answers_late, **raw)
+    except bam.EngineUnavailable as refusal:
+        pytest.skip(str(refusal))
+    with array, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: array[2000])
+        time.sleep(0.15)  # long enough for the read, which takes microseconds
+        os.truncate(path, 0)
+        with pytest.raises(bam.TruncatedFileError):
+            reading.result()

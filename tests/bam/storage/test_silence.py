@@ -34,7 +34,8 @@ from bam.storage.engine import Engine, ReadSpan
 from bam.storage.leftovers import bytes_left_behind
 from bam.storage.memory import NativeMemoryEngine
 from bam.storage.native import NativeEngine
-from bam.storage.queue_server import ControllerSettings
+from bam.storage.queue_server import ControllerSettings, QueueServer
+from bam.storage.queues import BatchState, HostQueues
 
 native = pytest.mark.skipif(not available(), reason="the native library was not built")
 ROWS = np.random.default_rng(0).integers(0, 256, (600, 512), np.uint8)
@@ -150,6 +151,25 @@ def test_a_controller_stops_without_an_answer() -> None:
     controller.close()
     controller.close()
     assert destination() is not None  # the disk may still answer
+
+
+@native
+def test_a_server_that_is_only_closed_keeps_the_memory_it_was_given() -> None:
+    engine = NativeFaultEngine(NativeMemoryEngine([ROWS.tobytes()]), [SILENT])
+    settings = ControllerSettings(close_timeout_s=0.05)
+    queues = HostQueues(1, 4)
+    destinations = aligned_buffer(4096)
+    kept = weakref.ref(destinations)
+    layout = Layout.single("a", 0, ROWS.nbytes)
+    server = QueueServer(engine, layout, queues.pairs, settings, destinations)
+    outcome = queues.read(np.zeros(1, np.uint64), 1, destinations[:512].reshape(1, -1), 0.05)
+    assert outcome.state is BatchState.TIMED_OUT
+    with pytest.raises(WaitTimeout, match="the end of 1 reads"):
+        server.close()
+    server.close()
+    queues.close()
+    del server, destinations
+    assert kept() is not None
 
 
 @native
