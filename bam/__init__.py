@@ -1,6 +1,7 @@
 """Rows of arrays that do not fit in memory, read from files at the disk's own speed."""
 
 from bam.array.device import DeviceArray, DeviceGather
+from bam.array.engine_sources import EngineSource, NvmeSource
 from bam.array.open import open_array
 from bam.array.sources import (
     ConcatenatedSource,
@@ -18,10 +19,12 @@ from bam.errors import (
     BamError,
     ClosedError,
     ConfigError,
+    DriveUnavailable,
     EngineUnavailable,
     FileChangedError,
     ForkedError,
     NativeLibraryMissing,
+    NvmeStatusError,
     RowIndexTypeError,
     RowOutOfRange,
     SourceError,
@@ -41,6 +44,8 @@ __all__ = [
     "ConfigError",
     "DeviceArray",
     "DeviceGather",
+    "DriveUnavailable",
+    "EngineSource",
     "EngineUnavailable",
     "FileChangedError",
     "FileSource",
@@ -49,6 +54,8 @@ __all__ = [
     "MemorySource",
     "NativeLibraryMissing",
     "NpySource",
+    "NvmeSource",
+    "NvmeStatusError",
     "RawSource",
     "ReaderStats",
     "RowIndexTypeError",

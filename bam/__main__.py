@@ -1,4 +1,4 @@
-"""`python -m bam info` says what works on this machine; `python -m bam bench ...` runs the benchmarks."""
+"""`python -m bam info` says what works here; `bench` runs the benchmarks; `nvme` handles NVMe drives."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
         from bam.bench.__main__ import main as bench
 
         return bench(arguments[1:])
+    if arguments[:1] == ["nvme"]:
+        from bam.storage.nvme.cli import main as nvme
+
+        return nvme(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m bam", description="The storage layer on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="what works here: native library, io_uring, direct reads")
@@ -46,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="engines are tried on a small file here; direct reads depend on the file system",
     )
     commands.add_parser("bench", help="benchmarks; the same as python -m bam.bench", add_help=False)
+    commands.add_parser("nvme", help="NVMe drives that this process drives itself", add_help=False)
     chosen = parser.parse_args(arguments)
     if not os.access(chosen.folder, os.W_OK | os.X_OK):
         parser.error(f"--folder {chosen.folder}: no folder that files can be made in")

@@ -87,6 +87,25 @@ class StorageError(BamError, OSError):
         )
 
 
+class NvmeStatusError(StorageError):
+    """An NVMe drive completed a command with another status than success, or did not complete it.
+
+    Attributes
+    ----------
+    status : int
+        Status code type << 8 | status code of the completion.
+    status_name : str
+        As the NVM Express specification names it.
+    """
+
+    def __init__(
+        self, drive: str, offset: int, length: int, errno: int, status: int, status_name: str, note: str = ""
+    ) -> None:
+        text = f"{status_name} (status {status:03X}h)"
+        super().__init__(drive, offset, length, errno, note=f"{text}; {note}" if note else text)
+        self.status, self.status_name = status, status_name
+
+
 class TruncatedFileError(StorageError):
     """The file ends before the bytes the caller needs: it was cut after it was opened (errno ENODATA)."""
 
@@ -147,6 +166,21 @@ class NativeFailure(BamError, RuntimeError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{reason}; this is a fault of bam, please report it")
+
+
+class DriveUnavailable(BamError, RuntimeError):
+    """An NVMe drive cannot be used by this process.
+
+    Attributes
+    ----------
+    drive : str
+        Its PCI address, or the part of the system that refused.
+    reason, remedy : str
+    """
+
+    def __init__(self, drive: str, reason: str, remedy: str) -> None:
+        self.drive, self.reason, self.remedy = drive, reason, remedy
+        super().__init__(f"{drive}: {reason}. {remedy}")
 
 
 class ClosedError(BamError, ValueError):

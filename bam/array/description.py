@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from bam.errors import FileChangedError, SourceError, StorageError
 from bam.layout import Layout
+from bam.storage.engine import Engine
+from bam.storage.nvme.drive_run import DriveRun
 
 #: numpy addresses no array that is longer.
 MAX_ARRAY_BYTES = 2**63 - 1
@@ -68,6 +70,10 @@ class ArrayDescription:
         By file number of the layout; empty for arrays in memory.
     memory : tuple of uint8 arrays
         By file number of the layout; empty for arrays in files. Kept alive by this object.
+    opener : callable, optional
+        Opens the engine whose files the layout names, for arrays that are neither in files nor in memory.
+    run : DriveRun, optional
+        Where the bytes lie on an NVMe drive, if one holds them all: a GPU then reads it by itself.
     """
 
     shape: tuple[int, ...]
@@ -75,6 +81,8 @@ class ArrayDescription:
     layout: Layout
     files: tuple[FileIdentity, ...] = ()
     memory: tuple[npt.NDArray[np.uint8], ...] = ()
+    opener: Callable[[], Engine] | None = None
+    run: DriveRun | None = None
 
     @property
     def dtype(self) -> np.dtype[np.generic]:

@@ -169,7 +169,8 @@ class NativeReader(RowReader):
             )
         path = self._engine.files[result.file].path
         where = (path, result.file_offset, result.length, result.error, result.page_id)
-        if result.error == errno_codes.ETIMEDOUT:
+        said = self._engine.explain(result.file, result.file_offset)
+        if result.error == errno_codes.ETIMEDOUT and not said:
             return WaitTimeout(
                 f"{result.length} bytes at offset {result.file_offset} of {path}, page {result.page_id}",
                 self._config.timeout_s,
@@ -183,7 +184,7 @@ class NativeReader(RowReader):
             return TruncatedFileError(*where, note="the file ends before these bytes; restore it")
         if result.error == errno_codes.ESTALE:
             return FileChangedError(*where, note="the file was rewritten since it was opened; open it again")
-        return StorageError(*where, note="check the disk; the array stays usable")
+        return StorageError(*where, note=f"{said or 'check the disk'}; the array stays usable")
 
     def note_next_use(
         self, ids: npt.NDArray[np.int64], row_bytes: int, next_use: npt.NDArray[np.uint64]

@@ -6,6 +6,7 @@ import ast
 import io
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +55,12 @@ def read_header(descriptor: int, path: str, file_bytes: int) -> NpyHeader:
         Not a `.npy` file; a header that is damaged, too long or does not fit the file's size; an array that
         cannot be read in place (Fortran order, Python objects, a single value).
     """
-    prefix = os.pread(descriptor, 12, 0)
+    return parse_header(lambda n_bytes, offset: os.pread(descriptor, n_bytes, offset), path, file_bytes)
+
+
+def parse_header(read: Callable[[int, int], bytes], path: str, file_bytes: int) -> NpyHeader:
+    """:func:`read_header` of anything that `read` gives bytes of, by length and offset."""
+    prefix = read(12, 0)
     if not prefix.startswith(MAGIC):
         found = "an empty file" if not prefix else f"a file that begins with {prefix[:6]!r}"
         raise SourceError(path, "a .npy file", f"{found}; give dtype and shape to read a file without header")
@@ -65,7 +71,7 @@ def read_header(descriptor: int, path: str, file_bytes: int) -> NpyHeader:
     (text_bytes,) = struct.unpack_from("<H" if version == 1 else "<I", prefix, 8)
     if text_bytes > MAX_HEADER_BYTES:
         raise SourceError(path, f"a header of at most {MAX_HEADER_BYTES} bytes", f"one of {text_bytes} bytes")
-    text = os.pread(descriptor, text_bytes, prefix_bytes)
+    text = read(text_bytes, prefix_bytes)
     if len(text) < text_bytes:
         raise SourceError(
             path, f"a header of {text_bytes} bytes", f"a file that ends after {len(text)} of them"

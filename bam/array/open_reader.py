@@ -128,8 +128,9 @@ def open_device_array(
         n_pages = -(-description.layout.logical_bytes // config.page_bytes)
         lines = min(config.cache_lines, 2 * n_pages + MAX_WAYS)
         cache = CacheSettings(lines, config.page_bytes, config.policy, config.seed)
+        run = description.run if wrap is None else None  # a wrapper sees what an engine reads
         store = DeviceStore(
-            gpu, native, description.layout, cache, config.page_bytes, settings, config.timeout_s
+            gpu, native, description.layout, cache, config.page_bytes, settings, config.timeout_s, run
         )
         opened.callback(store.close)
         return DeviceArray(description, config, settings, store, native, opened.pop_all())
@@ -152,6 +153,10 @@ def _lease_cache(settings: OpenSettings, n_pages: int, kind: CacheKind) -> Cache
 
 
 def _open_engine(description: ArrayDescription, kind: EngineKind) -> Engine:
+    if description.opener is not None:
+        if kind is not EngineKind.AUTO:
+            raise ConfigError("engine", kind.value, "'auto': this source brings its engine")
+        return description.opener()
     if description.files:
         return open_engine(kind, [file.path for file in description.files])
     if kind not in (EngineKind.AUTO, EngineKind.MEMORY):

@@ -101,7 +101,8 @@ class RangeReader:
             return TruncatedFileError(*where, note="the file ends before these bytes; restore it")
         if code == errno_codes.ESTALE:
             return FileChangedError(*where, note="the file was rewritten since it was opened; open it again")
-        return StorageError(*where, note="check the disk; the array stays usable")
+        said = self.engine.explain(run.file, run.file_offset)
+        return StorageError(*where, note=f"{said or 'check the disk'}; the array stays usable")
 
 
 _ASK_AGAIN = (-errno_codes.EINTR, -errno_codes.EAGAIN)

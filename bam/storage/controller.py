@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from bam.errors import (
     ClosedError,
-    ConfigError,
     FileChangedError,
     ForkedError,
     StorageError,
@@ -24,6 +23,7 @@ from bam.errors import (
     WaitTimeout,
 )
 from bam.layout import Layout
+from bam.storage.block_reads import BlockLimits, check_block_reads
 from bam.storage.leftovers import keep_for_good
 from bam.storage.queue_server import ControllerSettings, ControllerStats, QueueServer
 from bam.storage.queues import (
@@ -192,19 +192,7 @@ class SoftwareController:
 
     def _check(self, lbas: npt.NDArray[np.int64], blocks_per_read: int, out: npt.NDArray[np.uint8]) -> None:
         most = self.settings.max_transfer_bytes // BLOCK_BYTES
-        if not 1 <= blocks_per_read <= most:
-            raise ConfigError("blocks_per_read", blocks_per_read, f"1 to {most} (max_transfer_bytes)")
-        if lbas.ndim != 1 or lbas.dtype != np.int64:
-            raise ConfigError("lbas", f"{lbas.dtype}{lbas.shape}", "a one-dimensional int64 array")
-        outside = np.flatnonzero((lbas < 0) | (lbas > self.n_blocks - blocks_per_read))
-        if outside.size:
-            expected = f"blocks from 0 to {self.n_blocks - 1}, all {blocks_per_read} of them"
-            raise ConfigError("lbas", int(lbas[outside[0]]), expected)
-        shape = (len(lbas), blocks_per_read * BLOCK_BYTES)
-        fits = out.dtype == np.uint8 and out.shape == shape and out.flags.c_contiguous and out.flags.writeable
-        if not fits or out.ctypes.data % 4:
-            expected = f"C-contiguous, writable uint8 of shape {shape}, at an address that is a multiple of 4"
-            raise ConfigError("out", f"{out.dtype}{out.shape}", expected)
+        check_block_reads(lbas, blocks_per_read, out, BlockLimits(self.n_blocks, BLOCK_BYTES, most))
 
     def _storage_error(self, outcome: BatchOutcome, lba: int, n_blocks: int) -> StorageError:
         errno = outcome.dw0 or errno_codes.EIO

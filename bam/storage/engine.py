@@ -123,6 +123,10 @@ class Engine(ABC):
         """Size of the file now: whether a short read is to be continued or the file was cut there."""
         return self.files[file].bytes
 
+    def explain(self, file: int, offset: int) -> str:
+        """What the device said of the last failed read of that byte; empty where errno says it all."""
+        return ""
+
     @abstractmethod
     def info(self) -> EngineInfo:
         """Which path really runs."""

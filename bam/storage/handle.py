@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import c_void_p
+from typing import Protocol
 
 from bam.errors import ClosedError, ForkedError, WaitTimeout
 from bam.native import function
 
 #: How long closing waits for calls of other threads.
 CLOSE_TIMEOUT_S = 60.0
+
+
+class Handle(Protocol):
+    """What a wrapper of a native object uses: its address during calls, and its end."""
+
+    def use(self) -> AbstractContextManager[int]: ...
+    def close(self) -> None: ...
 
 
 class NativeHandle:

@@ -94,6 +94,11 @@ class NativeEngine(Engine):
     def bytes_now(self, file: int) -> int:
         return int(_declared("bam_engine_bytes_now")(self.handle, file))
 
+    def explain(self, file: int, offset: int) -> str:
+        text = ctypes.create_string_buffer(_ERROR_BYTES)
+        _declared("bam_engine_explain")(self.handle, file, offset, text, _ERROR_BYTES)
+        return text.value.decode(errors="surrogateescape")
+
     def info(self) -> EngineInfo:
         found = parse_info(json.loads(_text("bam_engine_describe", self.handle)))
         return replace(found, notes=found.notes + self._notes)
@@ -174,6 +179,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bam_engine_files": (c_size_t, [c_void_p, c_char_p, c_size_t]),
     "bam_engine_check_file": (c_int32, [c_void_p, c_uint32, c_uint64]),
     "bam_engine_bytes_now": (c_int64, [c_void_p, c_uint32]),
+    "bam_engine_explain": (c_size_t, [c_void_p, c_uint32, c_uint64, c_char_p, c_size_t]),
     "bam_engine_read": (c_int32, [c_void_p, c_void_p, c_uint64, c_void_p, c_char_p, c_size_t]),
 }
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bam.errors import ConfigError
 from bam.native import function
-from bam.storage.handle import NativeHandle
+from bam.storage.handle import Handle, NativeHandle
 
 #: Bytes of a logical block.
 BLOCK_BYTES = 512
@@ -51,7 +51,9 @@ class _BlockReads(ctypes.Structure):
     ]
 
 
-class _Outcome(ctypes.Structure):
+class COutcome(ctypes.Structure):
+    """`bam::BatchOutcome`."""
+
     _fields_ = [
         ("state", c_uint32),
         ("status", c_uint16),
@@ -161,7 +163,7 @@ class HostQueues:
         address = function("bam_queues_create", c_void_p, [c_uint32, c_uint32])(n_pairs, depth)
         if not address:
             raise MemoryError(f"no memory for {n_pairs} queue pairs of depth {depth}")
-        self._handle = NativeHandle(address, "bam_queues_destroy", "queue pairs")
+        self._handle: Handle = NativeHandle(address, "bam_queues_destroy", "queue pairs")
 
     @property
     def pairs(self) -> ctypes.Array[CQueuePair]:
@@ -197,11 +199,11 @@ class HostQueues:
             n_blocks,
             _milliseconds(timeout_s),
         )
-        outcome = _Outcome()
+        outcome = COutcome()
         with self._handle.use() as handle:
-            call = function("bam_queues_read", None, [c_void_p, POINTER(_BlockReads), POINTER(_Outcome)])
+            call = function("bam_queues_read", None, [c_void_p, POINTER(_BlockReads), POINTER(COutcome)])
             call(handle, byref(reads), byref(outcome))
-        return _outcome(outcome)
+        return decode_outcome(outcome)
 
     def command(self, sqe: bytes, timeout_s: float, pair: int = 0) -> BatchOutcome:
         """Send one submission queue entry of 64 bytes as it is, but for its command id, and wait."""
@@ -209,12 +211,12 @@ class HostQueues:
             raise ConfigError("sqe", sqe, "64 bytes")
         if not 0 <= pair < self.n_pairs:
             raise ConfigError("pair", pair, f"0 to {self.n_pairs - 1}")
-        outcome = _Outcome()
+        outcome = COutcome()
         with self._handle.use() as handle:
-            types = [c_void_p, c_uint32, c_char_p, c_uint32, POINTER(_Outcome)]
+            types = [c_void_p, c_uint32, c_char_p, c_uint32, POINTER(COutcome)]
             milliseconds = _milliseconds(timeout_s)
             function("bam_queues_command", None, types)(handle, pair, sqe, milliseconds, byref(outcome))
-        return _outcome(outcome)
+        return decode_outcome(outcome)
 
     def set_life(self, life: QueueLife) -> None:
         """Say who answers: CLOSING, calls submit nothing more; DEAD, they return at once."""
@@ -239,7 +241,8 @@ def _milliseconds(timeout_s: float) -> int:
     return int(timeout_s * 1000)
 
 
-def _outcome(outcome: _Outcome) -> BatchOutcome:
+def decode_outcome(outcome: COutcome) -> BatchOutcome:
+    """What the C structure says."""
     status = function("bam_nvme_status_of", c_uint16, [c_uint16])(outcome.status)
     do_not_retry = bool(outcome.status >> 15)
     return BatchOutcome(

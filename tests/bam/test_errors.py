@@ -17,6 +17,8 @@ EXAMPLES: list[errors.BamError] = [
     errors.StorageError("/a", 4096, 512, errno.EIO, page_id=8, note="check the disk"),
     errors.TruncatedFileError("/a", 4096, 512, errno.ENODATA),
     errors.FileChangedError("/a", 4096, 512, errno.ESTALE),
+    errors.NvmeStatusError("/a", 4096, 512, errno.EIO, 0x281, "Unrecovered Read Error", "reset"),
+    errors.DriveUnavailable("0000:01:00.0", "the IOMMU is off", "Switch it on"),
     errors.RowOutOfRange(2**70, 10, 3),
     errors.EngineUnavailable("uring", "refused", "Allow it"),
     errors.NativeLibraryMissing("uring"),

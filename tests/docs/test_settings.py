@@ -18,6 +18,7 @@ from bam import storage
 from bam.cache.open import open_cache
 from bam.config import EngineKind, PolicyKind, ReaderKind, StoreConfig
 from bam.storage.controller import SoftwareController
+from bam.storage.nvme import DriveSettings
 from bam.storage.queue_server import ControllerSettings
 from bam.storage.uring import DISABLE_VARIABLE
 from gids.graph.convert_options import ConvertOptions
@@ -84,6 +85,7 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
         ("bam.cache.open.open_cache", open_cache),
         ("bam.storage.SoftwareController", SoftwareController),
         ("bam.storage.queue_server.ControllerSettings", ControllerSettings),
+        ("bam.storage.nvme.DriveSettings", DriveSettings),
         ("gids.DataLoader", gids.DataLoader),
         ("gids.NeighborSampler", gids.NeighborSampler),
         ("gids.LaborSampler", gids.LaborSampler),

@@ -76,6 +76,7 @@ inline int run_tests(const std::vector<Test>& tests) {
 std::vector<Test> cache_tests();
 std::vector<Test> queue_tests();
 std::vector<Test> library_tests();
+std::vector<Test> reset_tests();
 std::vector<Test> allocation_tests();
 
 }  // namespace stress

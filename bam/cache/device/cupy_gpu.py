@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from bam.errors import ConfigError, EngineUnavailable
 from bam.native import nvrtc
 
 _PINNED_ALIGNMENT = 4096
+# CU_MEMHOSTREGISTER_* of cuda.h
+_PORTABLE, _DEVICE_MAPPED, _IO_MEMORY = 1, 2, 4
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -34,9 +36,9 @@ def _on_device(method: Method) -> Method:
     """Run a method inside :meth:`CupyGpu.current`."""
 
     @functools.wraps(method)
-    def called(self: CupyGpu, *arguments: Any) -> Any:
+    def called(self: CupyGpu, *arguments: Any, **named: Any) -> Any:
         with self.current():
-            return method(self, *arguments)
+            return method(self, *arguments, **named)
 
     return called  # type: ignore[return-value]
 
@@ -81,6 +83,7 @@ class CupyGpu(Gpu):
             remedy = "Use device='cpu', or install the extra cuda13 or cuda12 and a driver that sees a GPU"
             raise EngineUnavailable("cuda", f"{type(error).__name__}: {error}", remedy) from error
         self._inside = threading.local()
+        self._registered: list[int] = []
         with self.device:
             self.stream: Any = cupy.cuda.Stream(non_blocking=True)
             cupy.cuda.runtime.free(0)  # makes the context, which the driver's calls need
@@ -118,6 +121,12 @@ class CupyGpu(Gpu):
         array = whole[skipped : skipped + n_bytes]
         array[:] = 0
         return PinnedMemory(array.ctypes.data, array, owner)
+
+    @_on_device
+    def register(self, address: int, n_bytes: int, *, registers: bool = False) -> int:
+        found = self._kernels.register(address, n_bytes, registers)
+        self._registered.append(address)
+        return found
 
     @_on_device
     def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
@@ -211,6 +220,8 @@ class CupyGpu(Gpu):
     def close(self) -> None:
         with self.current():
             self.stream.synchronize()
+            while self._registered:
+                self._kernels.unregister(self._registered.pop())
 
 
 def _on_host(tensor: Any) -> bool:
@@ -252,6 +263,21 @@ class _Kernels:
                 break
         self._check(status)
         return found
+
+    def register(self, address: int, n_bytes: int, registers: bool) -> int:
+        """Pin host memory for the GPU, or map a device's registers; its address for kernels."""
+        flags = _PORTABLE | _DEVICE_MAPPED | (_IO_MEMORY if registers else 0)
+        self._check(self._driver.cuMemHostRegister_v2(c_void_p(address), c_size_t(n_bytes), flags))
+        found = c_void_p()
+        status = self._driver.cuMemHostGetDevicePointer_v2(byref(found), c_void_p(address), 0)
+        if status:
+            self.unregister(address)
+        self._check(status)
+        return int(found.value or 0)
+
+    def unregister(self, address: int) -> None:
+        """Undo :meth:`register`; no kernel may use it any more."""
+        self._check(self._driver.cuMemHostUnregister(c_void_p(address)))
 
     def _check(self, status: int) -> None:
         if status == 0:

@@ -87,6 +87,21 @@ class Gpu(ABC):
         """New pinned host memory, all zero, aligned to 4096 bytes."""
 
     @abstractmethod
+    def register(self, address: int, n_bytes: int, *, registers: bool = False) -> int:
+        """Let kernels use host memory of somebody else, whole pages, until :meth:`close`.
+
+        Parameters
+        ----------
+        registers : bool
+            It is a device's, mapped into this process: kernels write through to the device.
+
+        Returns
+        -------
+        int
+            Its address for kernels.
+        """
+
+    @abstractmethod
     def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
         """New memory with these bytes; `data` may change afterwards."""
 

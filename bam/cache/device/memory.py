@@ -83,7 +83,6 @@ class QueueMemory:
         """Queue pairs whose command ids `bam_init_queues` has still to number."""
         rings = gpu.pinned(n_pairs * depth * (SQE_BYTES + CQE_BYTES))
         doorbells = gpu.pinned(2 * n_pairs * _DOORBELL_BYTES)
-        words, cids = gpu.memory(n_pairs * QUEUE_WORDS_BYTES), gpu.memory(2 * n_pairs * depth)
         pairs = (CQueuePair * n_pairs)()
         cq = rings.address + n_pairs * depth * SQE_BYTES
         for number, pair in enumerate(pairs):
@@ -91,13 +90,47 @@ class QueueMemory:
             pair.cq = cq + number * depth * CQE_BYTES
             pair.sq_doorbell = doorbells.address + 2 * number * _DOORBELL_BYTES
             pair.cq_doorbell = doorbells.address + (2 * number + 1) * _DOORBELL_BYTES
+            pair.depth, pair.queue_id = depth, number
+        return cls.of(gpu, pairs, (rings, doorbells))
+
+    @classmethod
+    def of(
+        cls, gpu: Gpu, pairs: ctypes.Array[CQueuePair], kept: tuple[DeviceMemory | PinnedMemory, ...] = ()
+    ) -> QueueMemory:
+        """Queue pairs whose rings and doorbells lie where `pairs` says; the rest is made."""
+        n_pairs, depth = len(pairs), pairs[0].depth
+        words, cids = gpu.memory(n_pairs * QUEUE_WORDS_BYTES), gpu.memory(2 * n_pairs * depth)
+        for number, pair in enumerate(pairs):
             pair.words = words.address + number * QUEUE_WORDS_BYTES
             pair.free_cids = cids.address + 2 * number * depth
-            pair.depth, pair.queue_id = depth, number
         on_gpu = gpu.memory(ctypes.sizeof(pairs))
         gpu.write(on_gpu.address, np.frombuffer(bytes(pairs), np.uint8))
         owners = gpu.memory(4 * n_pairs * depth)
-        return cls(pairs, on_gpu, owners, (rings, doorbells, words, cids))
+        return cls(pairs, on_gpu, owners, (*kept, words, cids))
+
+
+@dataclass(frozen=True)
+class DriveMemory:
+    """What kernels need to read a drive by themselves; made by :mod:`bam.cache.device.drive`.
+
+    Attributes
+    ----------
+    pairs : array of CQueuePair
+        Rings and doorbells, at addresses for kernels.
+    staging : PinnedMemory
+        A slot of a page for each read, which the drive writes to.
+    pointers : DeviceMemory
+        `bam::DataPointer` of each slot.
+    first_block, nsid, block_bytes : int
+        Where page 0 lies, in blocks of the namespace.
+    """
+
+    pairs: ctypes.Array[CQueuePair]
+    staging: PinnedMemory
+    pointers: DeviceMemory
+    first_block: int
+    nsid: int
+    block_bytes: int
 
 
 @dataclass(frozen=True)
@@ -119,12 +152,20 @@ class StoreMemory:
         cache: CacheMemory | None,
         settings: GpuSettings,
         timeout_s: float,
+        drive: DriveMemory | None = None,
     ) -> StoreMemory:
-        """Memory for a store of pages of `page_bytes`; without `cache` every page is read for its request."""
+        """Memory for a store of pages of `page_bytes`; without `cache` every page is read for its request.
+
+        With `drive` its queues are used; without, the software controller is to answer.
+        """
         per_flight = settings.slots_per_flight(page_bytes)
         n_slots = per_flight * settings.flights + settings.lone_pages
-        queues = QueueMemory.create(gpu, settings.queue_pairs, settings.queue_slots)
-        staging = gpu.pinned(n_slots * page_bytes)
+        if drive is None:
+            queues = QueueMemory.create(gpu, settings.queue_pairs, settings.queue_slots)
+            staging = gpu.pinned(n_slots * page_bytes)
+        else:
+            queues, staging = QueueMemory.of(gpu, drive.pairs), drive.staging
+        block_bytes = BLOCK_BYTES if drive is None else drive.block_bytes
         results, sources = gpu.memory(8 * n_slots), gpu.memory(8 * n_slots)
         flights = gpu.memory(FLIGHT.itemsize * settings.flights)
         fresh = np.zeros(settings.flights, FLIGHT)
@@ -142,14 +183,19 @@ class StoreMemory:
             flights=flights.address,
             lone_slots=lone.address,
             failure=failure.address,
-            n_blocks=-(-logical_bytes // BLOCK_BYTES),
+            pointers=0 if drive is None else drive.pointers.address,
+            first_block=0 if drive is None else drive.first_block,
+            n_blocks=-(-logical_bytes // block_bytes),
             timeout_ns=int(timeout_s * 1e9),
-            n_queues=settings.queue_pairs,
+            n_queues=len(queues.pairs),
             n_flights=settings.flights,
             slots_per_flight=per_flight,
             n_lone_slots=settings.lone_pages,
             page_shift=page_bytes.bit_length() - 1,
+            block_shift=block_bytes.bit_length() - 1,
+            nsid=1 if drive is None else drive.nsid,
         )
-        gpu.launch("bam_init_queues", Grid(settings.queue_pairs, 256), [store])
+        gpu.launch("bam_init_queues", Grid(len(queues.pairs), 256), [store])
         gpu.mark().wait()
-        return cls(store, queues, cache, staging, (results, sources, flights, lone, failure))
+        kept = (results, sources, flights, lone, failure)
+        return cls(store, queues, cache, staging, kept if drive is None else (*kept, drive.pointers))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bam.cache.device.drive import DriveServer, make_drive_memory
 from bam.cache.device.gpu import DeviceMemory, Gpu, PinnedMemory
 from bam.cache.device.memory import CacheMemory, StoreMemory
 from bam.cache.device.reads import Failure, Reads, RowPart, RowRequest, RunningGather
@@ -17,6 +18,7 @@ from bam.cache.settings import CacheSettings
 from bam.errors import FileChangedError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
 from bam.layout import Layout
 from bam.storage.native import NativeEngine
+from bam.storage.nvme.drive_run import DriveRun
 from bam.storage.queue_server import ControllerSettings, ControllerStats, QueueServer
 
 _ERRORS = {errno_codes.ENODATA: TruncatedFileError, errno_codes.ESTALE: FileChangedError}
@@ -73,6 +75,8 @@ class DeviceStore:
     settings : GpuSettings
     timeout_s : float
         Reads that make no progress for so long are given up.
+    run : DriveRun, optional
+        All of the layout's bytes on an NVMe drive: kernels read it themselves, without the engine.
 
     Raises
     ------
@@ -88,6 +92,7 @@ class DeviceStore:
         page_bytes: int,
         settings: GpuSettings,
         timeout_s: float,
+        run: DriveRun | None = None,
     ) -> None:
         self.gpu, self.layout, self.timeout_s, self.page_bytes = gpu, layout, timeout_s, page_bytes
         self._paths = tuple(file.path for file in engine.files)
@@ -95,15 +100,20 @@ class DeviceStore:
         with ExitStack() as opened:
             opened.callback(gpu.close)
             self.cache = None if cache is None else CacheMemory.create(gpu, cache)
+            on_drive = None if run is None else make_drive_memory(gpu, run, page_bytes, settings)
             self.memory = StoreMemory.create(
-                gpu, page_bytes, layout.logical_bytes, self.cache, settings, timeout_s
+                gpu, page_bytes, layout.logical_bytes, self.cache, settings, timeout_s, on_drive
             )
-            controller = ControllerSettings(
-                settings.host_threads, settings.read_depth, max(512, page_bytes), settings.cores
-            )
-            self._server = QueueServer(
-                engine, layout, self.memory.queues.pairs, controller, self.memory.staging.array
-            )
+            self._server: QueueServer | DriveServer
+            if run is not None and on_drive is not None:
+                self._server = DriveServer(run, on_drive, page_bytes)
+            else:
+                controller = ControllerSettings(
+                    settings.host_threads, settings.read_depth, max(512, page_bytes), settings.cores
+                )
+                self._server = QueueServer(
+                    engine, layout, self.memory.queues.pairs, controller, self.memory.staging.array
+                )
             opened.callback(self._server.close)
             self._reads = Reads(gpu, self.memory)
             opened.callback(self._reads.close)
@@ -221,7 +231,12 @@ class DeviceStore:
         if failure.errno == errno_codes.ETIMEDOUT:
             self._timed_out = True
             return self._timeout()
-        record = self._server.error(failure.error_number) if failure.error_number else None
+        record = None
+        if isinstance(self._server, DriveServer):
+            if said := self._server.error(failure.errno, failure.page_id):
+                return said
+        elif failure.error_number:
+            record = self._server.error(failure.error_number)
         if record is not None:
             where = (self._paths[record.file], record.file_offset, record.n_blocks * 512)
         else:

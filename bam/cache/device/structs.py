@@ -39,6 +39,8 @@ class CDeviceStore(ctypes.Structure):
         ("flights", c_void_p),
         ("lone_slots", c_void_p),
         ("failure", c_void_p),
+        ("pointers", c_void_p),
+        ("first_block", c_uint64),
         ("n_blocks", c_uint64),
         ("timeout_ns", c_uint64),
         ("n_queues", c_uint32),
@@ -46,6 +48,8 @@ class CDeviceStore(ctypes.Structure):
         ("slots_per_flight", c_uint32),
         ("n_lone_slots", c_uint32),
         ("page_shift", c_uint32),
+        ("block_shift", c_uint32),
+        ("nsid", c_uint32),
         ("reserved", c_uint32),
     ]
 
@@ -125,6 +129,9 @@ FLIGHT = np.dtype(
     ]
 )
 
+#: `bam::DataPointer`.
+DATA_POINTER = np.dtype([("first", "u8"), ("second", "u8"), ("flags", "u1"), ("padding", "u1", 7)])
+
 #: Bytes of `bam::QueueWords`, and where in it reading begins.
 QUEUE_WORDS_BYTES = 256
 SQE_BYTES, CQE_BYTES = 64, 16
@@ -132,8 +139,8 @@ NO_PIECE = 2**32 - 1
 #: Bytes of `bam::SetState`.
 SET_BYTES = 8
 
-assert ctypes.sizeof(CDeviceStore) == 184
-assert ctypes.sizeof(CArrayView) == 200
+assert ctypes.sizeof(CDeviceStore) == 208
+assert ctypes.sizeof(CArrayView) == 224
 assert ctypes.sizeof(CBatchPart) == 56
 assert ctypes.sizeof(CRowBatch) == 56 + FEW_PARTS * 56
 assert FLIGHT_REPORT.itemsize == FLIGHT.itemsize == 48

@@ -164,6 +164,15 @@ int64_t bam_engine_bytes_now(const void* handle, uint32_t file) {
   });
 }
 
+// What the device said of the last failed read that touched byte `offset`; returns the length of the text.
+size_t bam_engine_explain(const void* handle, uint32_t file, uint64_t offset, char* buffer, size_t capacity) {
+  return bam::guarded(size_t{0}, [&] {
+    std::shared_ptr<bam::Engine> engine = bam::find_engine(handle);
+    bool known = engine != nullptr && file < engine->files().size();
+    return bam::copy_text(known ? engine->explain(file, offset) : "", buffer, capacity);
+  });
+}
+
 // Reads `count` requests and waits for all: the raw engine contract, no retries. requests[i].tag must be i;
 // results[i] is bytes or -errno. Returns 0, EBADF (handle not open) or EIO with a reason in `error`.
 int32_t bam_engine_read(const void* handle, const bam::ReadRequest* requests, uint64_t count, int64_t* results,

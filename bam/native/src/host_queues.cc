@@ -4,6 +4,7 @@
 #include <chrono>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace bam {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 using P = HostPlatform;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kRunCommands = 32;    // most commands published by one doorbell write
 constexpr uint32_t kYieldRounds = 256;   // looks without news before a waiting thread sleeps between looks
 constexpr uint32_t kSleepUs = 50;
 constexpr uint32_t kLastLooks = 64;      // at queues nobody serves any more, while other threads may be draining them
@@ -49,123 +49,145 @@ void raise_to(std::atomic<uint64_t>& most, uint64_t value) {
   }
 }
 
-}  // namespace
-
 // The commands of one call. Shared by the caller and by each outstanding command, so a command that completes after
 // its caller gave up finds it still there.
-struct Batch {
+struct Batch final : CommandOwner {
   std::atomic<uint64_t> completed{0};
+  DeliverBytes deliver;
+  uint32_t first_dw0 = 0;  // of command 0; written before it counts as completed
   std::mutex mutex;  // guards `failure`
   BatchOutcome failure{BatchState::done, 0, 0, 0, 0, ~uint64_t{0}};
 
-  void finish(uint64_t position, const Completion& completion) {
+  explicit Batch(DeliverBytes to) : deliver(std::move(to)) {}
+
+  void finish(uint32_t pair, uint64_t position, const Completion& completion) override {
     if (!succeeded(completion.status)) {
       std::lock_guard lock(mutex);
       if (position < failure.position)
         failure = {BatchState::failed, completion.status, 0, completion.dw0, completion.dw1, position};
+    } else if (deliver) {
+      deliver(position, pair, completion.cid);
     }
+    if (position == 0) first_dw0 = completion.dw0;
     // release: pairs with the acquire in n_completed(); the drainer has acquired the bytes read
     completed.fetch_add(1, std::memory_order_release);
   }
 
   uint64_t n_completed() const { return completed.load(std::memory_order_acquire); }
 
-  // After every command completed.
-  BatchOutcome outcome() {
+  // After every command that was sent has completed; `otherwise` if none failed.
+  BatchOutcome outcome(BatchOutcome otherwise) {
     std::lock_guard lock(mutex);
-    BatchOutcome found = failure;
-    if (found.state == BatchState::done) found.position = 0;
-    return found;
+    return failure.state == BatchState::failed ? failure : otherwise;
   }
 };
 
+}  // namespace
+
 // Whose command an id is. Plain: written before the command is published and read by the drainer (queue_pair.h).
 struct HostQueues::Owner {
-  std::shared_ptr<Batch> batch;
+  std::shared_ptr<CommandOwner> owner;
   uint64_t position = 0;
+  Clock::time_point sent{};
 };
 
 HostQueues::HostQueues(uint32_t n_pairs, uint32_t depth)
-    : sq_(size_t{n_pairs} * depth),
+    : provided_(false),
+      sq_(size_t{n_pairs} * depth),
       cq_(size_t{n_pairs} * depth),
-      doorbells_(size_t{n_pairs} * 2 * kDoorbellsApart),
-      words_(n_pairs),
-      free_cids_(size_t{n_pairs} * depth),
-      owners_(size_t{n_pairs} * depth) {
+      doorbells_(size_t{n_pairs} * 2 * kDoorbellsApart) {
   for (uint32_t pair = 0; pair < n_pairs; pair++) {
     size_t first = size_t{pair} * depth;
     uint32_t* doorbell = &doorbells_[size_t{pair} * 2 * kDoorbellsApart];
     // Queue 0 is the admin queue of a controller; pair i is I/O queue i + 1.
-    pairs_.push_back({&sq_[first], &cq_[first], doorbell, doorbell + kDoorbellsApart, &words_[pair],
-                      &free_cids_[first], depth, pair + 1});
-    init_queue_pair(pairs_.back());
+    pairs_.push_back({&sq_[first], &cq_[first], doorbell, doorbell + kDoorbellsApart, nullptr, nullptr, depth, pair + 1});
+  }
+  set_up(n_pairs, depth);
+}
+
+HostQueues::HostQueues(const std::vector<QueuePairState>& pairs) : provided_(true), pairs_(pairs) {
+  set_up(static_cast<uint32_t>(pairs.size()), pairs.front().depth);
+}
+
+// The submitting side's own memory.
+void HostQueues::set_up(uint32_t n_pairs, uint32_t depth) {
+  words_.resize(n_pairs);
+  free_cids_.resize(size_t{n_pairs} * depth);
+  owners_.resize(size_t{n_pairs} * depth);
+  for (uint32_t pair = 0; pair < n_pairs; pair++) {
+    pairs_[pair].words = &words_[pair];
+    pairs_[pair].free_cids = &free_cids_[size_t{pair} * depth];
+    init_queue_pair(pairs_[pair]);
   }
 }
 
 HostQueues::~HostQueues() = default;
 
 BatchOutcome HostQueues::read(const BlockReads& reads) {
-  auto encode = [&reads](uint64_t i, uint16_t cid) {
+  auto encode = [&reads](uint64_t i, uint32_t, uint16_t cid) {
     return read_command(cid, reads.slbas[i], reads.n_blocks,
                         reinterpret_cast<uint64_t>(reads.out + i * reads.out_stride));
   };
-  uint32_t n_pairs = static_cast<uint32_t>(pairs_.size());
-  uint32_t first = static_cast<uint32_t>(next_pair_.fetch_add(1, std::memory_order_relaxed) % n_pairs);
-  return run_batch(reads.count, first, n_pairs, reads.timeout_ms, encode);
+  return run_batch({reads.count, next_pair(), static_cast<uint32_t>(pairs_.size()), reads.timeout_ms, encode});
 }
 
 BatchOutcome HostQueues::command(uint32_t pair, const Sqe& sqe, uint32_t timeout_ms) {
-  auto encode = [&sqe](uint64_t, uint16_t cid) {
+  auto encode = [&sqe](uint64_t, uint32_t, uint16_t cid) {
     Sqe sent = sqe;
     sent.cid = cid;
     return sent;
   };
-  return run_batch(1, pair, 1, timeout_ms, encode);
+  return run_batch({1, pair, 1, timeout_ms, encode});
 }
 
-// Deals runs of commands to `n_pairs` queue pairs in turn, then waits for all.
-template <class Encode>
-BatchOutcome HostQueues::run_batch(uint64_t count, uint32_t first_pair, uint32_t n_pairs, uint32_t timeout_ms,
-                                   Encode&& encode) {
-  auto batch = std::make_shared<Batch>();
-  Patience patience(timeout_ms);
+BatchOutcome HostQueues::run_batch(const BatchPlan& plan) {
+  auto batch = std::make_shared<Batch>(plan.deliver);
+  Patience patience(plan.timeout_ms);
   uint64_t submitted = 0, completed = 0;
+  bool gave_up = false;
   for (uint64_t turns = 0;;) {  // each looks at the next queue pair
     // acquire: pairs with the release in set_life(): what was posted before the controller died is drained below
     QueueLife life = life_.load(std::memory_order_acquire);
-    uint64_t before = submitted + completed;
-    if (submitted < count && life == QueueLife::open) {
-      uint32_t pair = nth_pair(first_pair, static_cast<uint32_t>(turns++ % n_pairs));
-      uint32_t sent = submit_run(pair, submitted, count - submitted, batch, encode);
+    uint64_t before = submitted + completed, epoch = this->epoch();
+    if (submitted < plan.count && life == QueueLife::open && !gave_up) {
+      uint32_t pair = nth_pair(plan.first_pair, static_cast<uint32_t>(turns++ % plan.n_pairs));
+      uint32_t sent = submit_run(pair, submitted, plan.count - submitted, batch, plan.encode);
       submitted += sent;
-      if (sent != 0 && submitted < count) continue;
+      if (sent != 0 && submitted < plan.count) continue;
     }
-    drain_some(first_pair, static_cast<uint32_t>(std::min<uint64_t>(turns, n_pairs)));
+    drain_some(plan.first_pair, static_cast<uint32_t>(std::min<uint64_t>(turns, plan.n_pairs)));
     completed = batch->n_completed();
-    if (completed == count) return batch->outcome();
-    if (life != QueueLife::open && completed == submitted) return unfinished(BatchState::closed, completed);
+    if (completed == plan.count) return batch->outcome({BatchState::done, 0, 0, batch->first_dw0, 0, 0});
+    bool ended = life != QueueLife::open || gave_up;
+    if (ended && completed == submitted) return batch->outcome(unfinished(BatchState::closed, completed));
     if (life == QueueLife::dead && patience.quiet_rounds() >= kLastLooks)
       return unfinished(BatchState::closed, completed);
     if (submitted + completed != before) {
       patience.start_anew();
     } else if (!patience.wait()) {
       timeouts_.fetch_add(1, std::memory_order_relaxed);
-      return unfinished(BatchState::timed_out, completed);
+      if (plan.recover == nullptr || gave_up) return unfinished(BatchState::timed_out, completed);
+      plan.recover(epoch);
+      patience.start_anew();
+      gave_up = true;  // what was not sent yet would wait as long again
     }
   }
 }
 
-// Publishes commands first, first + 1 ... of a batch, as many as one run and the credit allow; returns how many.
-template <class Encode>
-uint32_t HostQueues::submit_run(uint32_t pair, uint64_t first, uint64_t count, const std::shared_ptr<Batch>& batch,
-                                Encode&& encode) {
+uint32_t HostQueues::submit_run(uint32_t pair, uint64_t first, uint64_t count,
+                                const std::shared_ptr<CommandOwner>& owner, const EncodeCommand& encode,
+                                const uint64_t* numbers) {
+  std::shared_lock<std::shared_mutex> inside;
+  if (!enter(&inside)) return 0;
   const QueuePairState& queue = pairs_[pair];
   TicketRun run = try_reserve<P>(queue, static_cast<uint32_t>(std::min<uint64_t>(count, kRunCommands)));
   if (run.count == 0) return 0;
+  Clock::time_point now = provided_ ? Clock::now() : Clock::time_point{};
   for (uint32_t i = 0; i < run.count; i++) {
     uint16_t cid = cid_of(queue, run.first + i);
-    owners_[size_t{pair} * queue.depth + cid] = {batch, first + i};
-    write_sqe(queue, run.first + i, encode(first + i, cid));
+    uint64_t number = numbers == nullptr ? first + i : numbers[i];
+    owners_[size_t{pair} * queue.depth + cid] = {owner, number, now};
+    write_sqe(queue, run.first + i, encode(number, pair, cid));
   }
   // Without a bound: the threads waited for are past their own reservations, run in this process and wait for
   // nothing but each other's turn, and giving up a reserved run would stop the queue for good.
@@ -177,10 +199,12 @@ uint32_t HostQueues::submit_run(uint32_t pair, uint64_t first, uint64_t count, c
 }
 
 void HostQueues::drain(uint32_t pair) {
+  std::shared_lock<std::shared_mutex> inside;
+  if (!enter(&inside)) return;
   const QueuePairState& queue = pairs_[pair];
   uint32_t drained = try_drain<P>(queue, queue.depth, [&](const Completion& completion) {
     Owner owner = std::move(owners_[size_t{pair} * queue.depth + completion.cid % queue.depth]);
-    if (owner.batch != nullptr) owner.batch->finish(owner.position, completion);
+    if (owner.owner != nullptr) owner.owner->finish(pair, owner.position, completion);
   });
   if (drained != 0) cq_doorbell_writes_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -196,6 +220,68 @@ uint32_t HostQueues::nth_pair(uint32_t first_pair, uint32_t n) const {
 void HostQueues::set_life(QueueLife life) {
   // release: pairs with the acquire in run_batch()
   life_.store(life, std::memory_order_release);
+}
+
+bool HostQueues::enter(std::shared_lock<std::shared_mutex>* inside) {
+  if (!provided_) return true;
+  if (paused_.load(std::memory_order_relaxed)) return false;
+  *inside = std::shared_lock(gate_);
+  return !paused_.load(std::memory_order_relaxed);  // the gate orders it
+}
+
+void HostQueues::pause() {
+  paused_.store(true, std::memory_order_relaxed);
+  std::unique_lock wait_for_those_inside(gate_);
+}
+
+void HostQueues::resume() {
+  std::unique_lock alone(gate_);
+  paused_.store(false, std::memory_order_relaxed);
+}
+
+void HostQueues::restart(const Completion& lost) {
+  std::unique_lock alone(gate_);
+  finish_all(lost);
+  for (const QueuePairState& queue : pairs_) {
+    std::fill_n(queue.sq, queue.depth, Sqe{});
+    std::fill_n(queue.cq, queue.depth, CqeWords{});
+    *queue.words = QueueWords{};
+    init_queue_pair(queue);
+  }
+  // release: pairs with the acquire in epoch()
+  epoch_.fetch_add(1, std::memory_order_release);
+}
+
+void HostQueues::abandon(const Completion& lost) {
+  paused_.store(true, std::memory_order_relaxed);
+  std::unique_lock alone(gate_);
+  set_life(QueueLife::dead);
+  finish_all(lost);
+}
+
+void HostQueues::finish_all(const Completion& lost) {
+  for (uint32_t pair = 0; pair < pairs_.size(); pair++) {
+    for (uint32_t cid = 0; cid < pairs_[pair].depth; cid++) {
+      Owner owner = std::exchange(owners_[size_t{pair} * pairs_[pair].depth + cid], Owner{});
+      if (owner.owner == nullptr) continue;
+      owner.owner->finish(pair, owner.position, {static_cast<uint16_t>(cid), lost.status, lost.dw0, lost.dw1});
+    }
+  }
+}
+
+std::vector<OutstandingCommand> HostQueues::outstanding_commands() {
+  std::unique_lock alone(gate_);
+  Clock::time_point now = Clock::now();
+  std::vector<OutstandingCommand> found;
+  for (const QueuePairState& queue : pairs_) {
+    const Owner* owners = &owners_[static_cast<size_t>(&queue - pairs_.data()) * queue.depth];
+    for (uint32_t cid = 0; cid < queue.depth; cid++) {
+      if (owners[cid].owner == nullptr) continue;
+      auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - owners[cid].sent);
+      found.push_back({queue.queue_id, cid, static_cast<uint64_t>(age.count())});
+    }
+  }
+  return found;
 }
 
 QueueCounters HostQueues::counters() const {

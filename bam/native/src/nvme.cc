@@ -1,62 +1,9 @@
-// Status codes by name and by errno, and a C ABI that encodes the structures, for tests and for Python.
+// A C ABI that encodes the structures of the specification, for tests and for Python.
 #include "bam/nvme.h"
 
-#include <cerrno>
 #include <cstring>
 
-namespace bam {
-
-Status status_of_errno(int error) {
-  switch (error) {
-    case 0: return Status::success;
-    case EIO: return Status::unrecovered_read_error;
-    case ENODATA: return Status::unwritten_block;        // the file ends before the block
-    case ESTALE: return Status::invalid_namespace;       // the file is another one now
-    case EACCES:
-    case EPERM: return Status::access_denied;
-    case EINVAL: return Status::invalid_field;
-    case EFAULT: return Status::data_transfer_error;
-    case ECANCELED: return Status::abort_requested;
-    case EBUSY:
-    case EAGAIN: return Status::namespace_not_ready;
-    default: return Status::internal_error;
-  }
-}
-
-const char* status_name(uint16_t status) {
-  switch (static_cast<Status>(status)) {
-    case Status::success: return "Successful Completion";
-    case Status::invalid_opcode: return "Invalid Command Opcode";
-    case Status::invalid_field: return "Invalid Field in Command";
-    case Status::command_id_conflict: return "Command ID Conflict";
-    case Status::data_transfer_error: return "Data Transfer Error";
-    case Status::internal_error: return "Internal Error";
-    case Status::abort_requested: return "Command Abort Requested";
-    case Status::aborted_sq_deletion: return "Command Aborted due to SQ Deletion";
-    case Status::invalid_namespace: return "Invalid Namespace or Format";
-    case Status::prp_offset_invalid: return "PRP Offset Invalid";
-    case Status::lba_out_of_range: return "LBA Out of Range";
-    case Status::capacity_exceeded: return "Capacity Exceeded";
-    case Status::namespace_not_ready: return "Namespace Not Ready";
-    case Status::conflicting_attributes: return "Conflicting Attributes";
-    case Status::write_fault: return "Write Fault";
-    case Status::unrecovered_read_error: return "Unrecovered Read Error";
-    case Status::guard_check_error: return "End-to-end Guard Check Error";
-    case Status::compare_failure: return "Compare Failure";
-    case Status::access_denied: return "Access Denied";
-    case Status::unwritten_block: return "Deallocated or Unwritten Logical Block";
-  }
-  switch (static_cast<StatusType>(status >> 8)) {
-    case StatusType::generic: return "Unknown Generic Command Status";
-    case StatusType::command_specific: return "Unknown Command Specific Status";
-    case StatusType::media: return "Unknown Media and Data Integrity Error";
-    case StatusType::path: return "Unknown Path Related Status";
-    case StatusType::vendor: return "Vendor Specific Status";
-  }
-  return "Reserved Status Code Type";
-}
-
-}  // namespace bam
+#include "bam/data_pointer.h"
 
 // Structures cross as bytes at any address.
 extern "C" {
@@ -95,9 +42,34 @@ uint16_t bam_nvme_status_field(uint16_t status, int32_t do_not_retry) {
 
 uint16_t bam_nvme_status_of(uint16_t field) { return bam::status_of(field); }
 
+int32_t bam_nvme_errno_of_status(uint16_t status) { return bam::errno_of_status(status); }
+
 uint16_t bam_nvme_status_of_errno(int32_t error) { return static_cast<uint16_t>(bam::status_of_errno(error)); }
 
 const char* bam_nvme_status_name(uint16_t status) { return bam::status_name(status); }
+
+// A Read or Write (`opcode`) of `n_blocks` that starts at `slba` of namespace `nsid`. Its data lies at `address`, as the
+// drive sees it, and is described by an SGL or by PRPs; `list` (at `list_address`) takes the PRP list if one is needed.
+void bam_nvme_transfer_command(uint8_t opcode, uint16_t cid, uint32_t nsid, uint64_t slba, uint32_t n_blocks,
+                               uint64_t address, uint64_t bytes, uint32_t page_bytes, int32_t use_sgl, uint64_t* list,
+                               uint64_t list_address, uint8_t* sqe) {
+  bam::DataPointer data = use_sgl != 0 ? bam::sgl_pointer(address, bytes)
+                                       : bam::prp_pointer(address, bytes, page_bytes, list, list_address);
+  bam::Sqe command = bam::transfer_command(static_cast<bam::Opcode>(opcode), cid, nsid, slba, n_blocks, data);
+  std::memcpy(sqe, &command, sizeof command);
+}
+
+// `pointer`: sizeof(DataPointer) bytes at any address; the rest as above.
+void bam_nvme_data_pointer(uint64_t address, uint64_t bytes, uint32_t page_bytes, int32_t use_sgl, uint64_t* list,
+                           uint64_t list_address, uint8_t* pointer) {
+  bam::DataPointer data = use_sgl != 0 ? bam::sgl_pointer(address, bytes)
+                                       : bam::prp_pointer(address, bytes, page_bytes, list, list_address);
+  std::memcpy(pointer, &data, sizeof data);
+}
+
+uint32_t bam_nvme_prp_list_bytes(uint64_t bytes, uint32_t page_bytes) {
+  return bam::prp_list_bytes(bytes, page_bytes);
+}
 
 uint64_t bam_nvme_doorbell_offset(uint32_t queue_id, uint32_t stride_exponent, int32_t completion_queue) {
   return completion_queue != 0 ? bam::cq_doorbell_offset(queue_id, stride_exponent)

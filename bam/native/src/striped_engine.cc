@@ -61,6 +61,11 @@ class StripedEngine final : public Engine {
     for (uint32_t k = 0; k < inner_.size(); k++) end = std::min(end, logical_end(layout_, k, inner_[k]->bytes_now(0)));
     return end;
   }
+  std::string explain(uint32_t, uint64_t offset) override {
+    if (offset >= layout_.logical_bytes) return "";
+    FileRun run = locate(layout_, offset, 1);
+    return inner_[run.file]->explain(0, run.file_offset);
+  }
   std::string describe() const override {
     std::vector<std::string> inner;
     for (const auto& engine : inner_) inner.push_back(engine->describe());

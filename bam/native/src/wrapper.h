@@ -21,6 +21,7 @@ class WrapperEngine : public Engine {
   const std::vector<FileInfo>& files() const override { return inner_->files(); }
   FileLook look(uint32_t file) override { return inner_->look(file); }
   uint64_t bytes_now(uint32_t file) override { return inner_->bytes_now(file); }
+  std::string explain(uint32_t file, uint64_t offset) override { return inner_->explain(file, offset); }
 
  protected:
   bool direct() const {

@@ -149,7 +149,24 @@ def test_status_fields(status: int, do_not_retry: bool, field: int) -> None:
         (0x07F, "Unknown Generic Command Status"),
         (0x1FF, "Unknown Command Specific Status"),
         (0x2FF, "Unknown Media and Data Integrity Error"),
-        (0x301, "Unknown Path Related Status"),
+        (0x010, "Metadata SGL Length Invalid"),
+        (0x020, "Namespace is Write Protected"),
+        (0x083, "Reservation Conflict"),
+        (0x100, "Completion Queue Invalid"),
+        (0x101, "Invalid Queue Identifier"),
+        (0x102, "Invalid Queue Size"),
+        (0x103, "Abort Command Limit Exceeded"),
+        (0x108, "Invalid Interrupt Vector"),
+        (0x10C, "Invalid Queue Deletion"),
+        (0x182, "Attempted Write to Read Only Range"),
+        (0x1BA, "Zone Is Read Only"),
+        (0x283, "End-to-end Application Tag Check Error"),
+        (0x284, "End-to-end Reference Tag Check Error"),
+        (0x300, "Internal Path Error"),
+        (0x301, "Asymmetric Access Persistent Loss"),
+        (0x371, "Command Aborted By Host"),
+        (0x017, "Unknown Generic Command Status"),
+        (0x33F, "Unknown Path Related Status"),
         (0x700, "Vendor Specific Status"),
         (0x400, "Reserved Status Code Type"),
     ],
@@ -177,6 +194,28 @@ def test_status_names(status: int, name: str) -> None:
 )
 def test_every_errno_has_a_status(code: int, status: int) -> None:
     assert function("bam_nvme_status_of_errno", c_uint16, [c_int32])(code) == status
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (0x000, 0),
+        (0x002, errno.EINVAL),
+        (0x004, errno.EFAULT),
+        (0x007, errno.ECANCELED),
+        (0x00B, errno.ENODEV),
+        (0x020, errno.EROFS),
+        (0x021, errno.EAGAIN),
+        (0x080, errno.EINVAL),
+        (0x081, errno.ENOSPC),
+        (0x281, errno.EIO),
+        (0x282, errno.EILSEQ),
+        (0x286, errno.EACCES),
+        (0x7FF, errno.EIO),
+    ],
+)
+def test_every_status_has_an_errno(status: int, code: int) -> None:
+    assert function("bam_nvme_errno_of_status", c_int32, [c_uint16])(status) == code
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ struct ArrayView {
   uint64_t first_byte;  // of the array, in the store
   uint64_t n_items;
 };
-static_assert(sizeof(ArrayView) == 200, "ABI");
+static_assert(sizeof(ArrayView) == 224, "ABI");
 
 enum class HeldKind : uint32_t {
   line,     // the page's bytes are in a pinned line

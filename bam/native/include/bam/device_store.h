@@ -13,6 +13,7 @@
 // Kernels of one store run one after the other, in stream order, so each finds what the one before has written.
 #pragma once
 
+#include "bam/data_pointer.h"
 #include "bam/page_cache.h"
 #include "bam/queue_pair.h"
 
@@ -25,8 +26,10 @@ constexpr uint32_t kIoError = 5, kOutOfRange = 34, kTimedOut = 110;
 constexpr uint64_t kPending = ~uint64_t{0};
 constexpr uint32_t kNoPiece = ~uint32_t{0};
 
-// How a read ended: 0, or `number of the controller's error record << 32 | errno`; kPending before.
+// How a read ended: 0, or `number of the controller's error record << 32 | errno`; kPending before. A drive has no
+// error records: then it is kDriveStatus with the status (`type << 8 | code`).
 using ReadResult = uint64_t;
+constexpr ReadResult kDriveStatus = uint64_t{1} << 31;
 
 // Counters of a flight. All zero before its first command, but for `first_failed` (kNoPiece).
 struct Flight {
@@ -64,16 +67,20 @@ struct DeviceStore {
   Flight* flights;
   uint32_t* lone_slots;      // 1: taken
   uint64_t* failure;         // of device-side arrays: the first failed read's result, and its page
-  uint64_t n_blocks;         // of the namespace
+  const DataPointer* pointers;  // a drive's, to each slot; null: the software controller takes the slot's address
+  uint64_t first_block;      // of page 0 in the namespace
+  uint64_t n_blocks;         // of all pages
   uint64_t timeout_ns;       // without progress
   uint32_t n_queues;
   uint32_t n_flights;
   uint32_t slots_per_flight;
   uint32_t n_lone_slots;
   uint32_t page_shift;       // page_bytes = 1 << page_shift
+  uint32_t block_shift;      // the same of the namespace's blocks
+  uint32_t nsid;
   uint32_t reserved;
 };
-static_assert(sizeof(DeviceStore) == 184, "ABI");
+static_assert(sizeof(DeviceStore) == 208, "ABI");
 
 BAM_HD inline uint8_t* slot_bytes(const DeviceStore& store, uint64_t slot) {
   return store.staging + (slot << store.page_shift);
@@ -104,14 +111,19 @@ BAM_HD inline uint32_t lowest_bit(uint32_t mask) {
 
 // The Read of a page into a slot. The last page may reach past the end of the namespace.
 BAM_HD inline Sqe page_command(const DeviceStore& store, uint16_t cid, uint64_t page_id, uint64_t slot) {
-  uint32_t blocks_per_page = 1u << (store.page_shift - 9);
-  uint64_t slba = page_id * blocks_per_page, left = store.n_blocks - slba;
+  uint32_t blocks_per_page = 1u << (store.page_shift - store.block_shift);
+  uint64_t first = page_id * blocks_per_page, left = store.n_blocks - first;
   uint32_t n_blocks = left < blocks_per_page ? static_cast<uint32_t>(left) : blocks_per_page;
-  return read_command(cid, slba, n_blocks, reinterpret_cast<uint64_t>(slot_bytes(store, slot)));
+  DataPointer data{reinterpret_cast<uint64_t>(slot_bytes(store, slot)), 0, 0};
+  if (store.pointers != nullptr) data = store.pointers[slot];
+  // An SGL says how long the transfer is; PRP entries beyond it are not looked at.
+  if (data.flags == kSglFlag) data.second = uint64_t{n_blocks} << store.block_shift;
+  return transfer_command(Opcode::read, cid, store.nsid, store.first_block + first, n_blocks, data);
 }
 
-BAM_HD inline ReadResult result_of(const Completion& completion) {
+BAM_HD inline ReadResult result_of(const DeviceStore& store, const Completion& completion) {
   if (succeeded(completion.status)) return 0;
+  if (store.pointers != nullptr) return kDriveStatus | status_of(completion.status);
   return uint64_t{completion.dw1} << 32 | (completion.dw0 != 0 ? completion.dw0 : kIoError);
 }
 
@@ -120,7 +132,7 @@ template <class P>
 BAM_HD uint32_t note_completion(const DeviceStore& store, uint32_t queue, const Completion& completion) {
   uint32_t slot = store.owners[queue * store.queues[queue].depth + completion.cid];
   // release: pairs with the acquire of whoever waits for a lone slot; a flight's are read in a later kernel
-  typename P::template Atomic<ReadResult>(store.results[slot]).store(result_of(completion), P::release);
+  typename P::template Atomic<ReadResult>(store.results[slot]).store(result_of(store, completion), P::release);
   return slot;
 }
 

@@ -74,6 +74,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual FileLook look(uint32_t file) { (void)file; return {0, kAllBytes}; }
   // Size of the file now; tells a short read at the end of a file that was cut from one to be continued.
   virtual uint64_t bytes_now(uint32_t file) { return files()[file].bytes; }
+  // What the device said of the last failed read that touched byte `offset`; empty where errno says it all.
+  virtual std::string explain(uint32_t file, uint64_t offset) { (void)file, (void)offset; return ""; }
   // One-line JSON: {"engine": "uring", "direct": true, "features": {...}, ...}; says which path really runs.
   virtual std::string describe() const = 0;
 };

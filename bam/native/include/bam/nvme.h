@@ -11,8 +11,8 @@
 
 namespace bam {
 
-constexpr uint32_t kBlockBytes = 512;        // a logical block (LBA format 0)
-constexpr uint32_t kNamespaceId = 1;         // the only namespace
+constexpr uint32_t kBlockBytes = 512;        // a logical block of the software controller (LBA format 0)
+constexpr uint32_t kNamespaceId = 1;         // its only namespace
 constexpr uint32_t kMaxBlocksPerRead = 1u << 16;  // NLB has 16 bits and counts from 0
 
 enum class Opcode : uint8_t { flush = 0x00, write = 0x01, read = 0x02 };
@@ -76,19 +76,35 @@ BAM_HD constexpr Cqe unpack_cqe(const CqeWords& words) {
           static_cast<uint16_t>(words.high >> 32), static_cast<uint16_t>(words.high >> 48)};
 }
 
-// A Read of `n_blocks` (1 .. 65536) from `slba`. NLB counts from 0, so an empty read cannot be said.
-// `destination` fills PRP entry 1. An SSD would need PRP entry 2 or a list beyond one memory page; the software
-// controller takes one contiguous destination of any length.
-BAM_HD inline Sqe read_command(uint16_t cid, uint64_t slba, uint32_t n_blocks, uint64_t destination) {
+// Where the bytes of a command lie: the two words of the data pointer, and the bits of Sqe::flags that say whether
+// these are PRP entries or an SGL descriptor. data_pointer.h makes them.
+struct DataPointer {
+  uint64_t first;
+  uint64_t second;
+  uint8_t flags;
+};
+static_assert(sizeof(DataPointer) == 24, "ABI");
+
+// A Read or Write of `n_blocks` (1 .. 65536) from `slba`. NLB counts from 0, so an empty transfer cannot be said.
+BAM_HD inline Sqe transfer_command(Opcode opcode, uint16_t cid, uint32_t nsid, uint64_t slba, uint32_t n_blocks,
+                                   const DataPointer& data) {
   Sqe sqe{};
-  sqe.opcode = static_cast<uint8_t>(Opcode::read);
+  sqe.opcode = static_cast<uint8_t>(opcode);
+  sqe.flags = data.flags;
   sqe.cid = cid;
-  sqe.nsid = kNamespaceId;
-  sqe.prp1 = destination;
+  sqe.nsid = nsid;
+  sqe.prp1 = data.first;
+  sqe.prp2 = data.second;
   sqe.cdw10 = static_cast<uint32_t>(slba);
   sqe.cdw11 = static_cast<uint32_t>(slba >> 32);
   sqe.cdw12 = n_blocks - 1;
   return sqe;
+}
+
+// A Read for the software controller, which takes one contiguous destination of any length in PRP entry 1. (An SSD
+// needs PRP entry 2 or a list beyond one memory page.)
+BAM_HD inline Sqe read_command(uint16_t cid, uint64_t slba, uint32_t n_blocks, uint64_t destination) {
+  return transfer_command(Opcode::read, cid, kNamespaceId, slba, n_blocks, {destination, 0, 0});
 }
 
 BAM_HD inline uint64_t start_block(const Sqe& sqe) { return uint64_t{sqe.cdw10} | uint64_t{sqe.cdw11} << 32; }
@@ -96,7 +112,7 @@ BAM_HD inline uint32_t block_count(const Sqe& sqe) { return (sqe.cdw12 & 0xffffu
 
 enum class StatusType : uint8_t { generic = 0, command_specific = 1, media = 2, path = 3, vendor = 7 };
 
-// Status codes in use, as `type << 8 | code`.
+// Status codes that the code tells apart, as `type << 8 | code`; nvme_status.cc has the names of all.
 enum class Status : uint16_t {
   success = 0x000,
   invalid_opcode = 0x001,
@@ -108,13 +124,19 @@ enum class Status : uint16_t {
   aborted_sq_deletion = 0x008,
   invalid_namespace = 0x00b,
   prp_offset_invalid = 0x013,
+  write_protected = 0x020,
+  command_interrupted = 0x021,
+  transient_transport_error = 0x022,
   lba_out_of_range = 0x080,
   capacity_exceeded = 0x081,
   namespace_not_ready = 0x082,
   conflicting_attributes = 0x180,
+  write_to_read_only = 0x182,
   write_fault = 0x280,
   unrecovered_read_error = 0x281,
   guard_check_error = 0x282,
+  application_tag_error = 0x283,
+  reference_tag_error = 0x284,
   compare_failure = 0x285,
   access_denied = 0x286,
   unwritten_block = 0x287,
@@ -146,8 +168,9 @@ BAM_HD constexpr uint64_t cq_doorbell_offset(uint32_t queue_id, uint32_t stride_
 }
 
 #if !defined(__CUDACC_RTC__)
-// Host only; defined in nvme.cc.
+// Host only; defined in nvme_status.cc.
 Status status_of_errno(int error);          // 0 is success; an errno without a counterpart is an internal error
+int errno_of_status(uint16_t status);       // of `type << 8 | code`; 0 for success alone
 const char* status_name(uint16_t status);   // of `type << 8 | code`, as the specification spells it
 #endif
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import os
 import shutil
 import subprocess
 import tempfile
@@ -23,16 +24,29 @@ from bam.errors import ConfigError
 REPOSITORY = Path(__file__).resolve().parents[4]
 
 
+#: Path of the kernels, where somebody has compiled them already.
+KERNELS_VARIABLE = "BAM_TEST_KERNELS"
+
+
 @functools.cache
 def kernels() -> ctypes.CDLL:
     """The kernels, compiled by g++; skips the test where there is none."""
+    if made := os.environ.get(KERNELS_VARIABLE):
+        return ctypes.CDLL(made)
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the kernels for the host")
     folder = tempfile.mkdtemp(prefix="bam-emulated-")
     library = Path(folder) / "kernels.so"
+    compile_kernels(library)
+    loaded = ctypes.CDLL(str(library))
+    shutil.rmtree(folder)
+    return loaded
+
+
+def compile_kernels(target: Path) -> None:
+    """Compile the kernels for the host."""
     native = REPOSITORY / "tests" / "native"
-    command = [
-        "g++",
+    flags = [
         "-std=c++20",
         "-O1",
         "-g",
@@ -43,13 +57,9 @@ def kernels() -> ctypes.CDLL:
         "-Wextra",
         "-Werror",
     ]
-    command += ["-I", str(REPOSITORY / "bam/native/include"), "-I", str(native)]
-    subprocess.run(
-        [*command, str(native / "emulated_kernels.cc"), "-o", str(library)], check=True, timeout=300
-    )
-    loaded = ctypes.CDLL(str(library))
-    shutil.rmtree(folder)
-    return loaded
+    include = ["-I", str(REPOSITORY / "bam/native/include"), "-I", str(native)]
+    command = ["g++", *flags, *include, str(native / "emulated_kernels.cc"), "-o", str(target)]
+    subprocess.run(command, check=True, timeout=300)
 
 
 class DoneEvent(GpuEvent):
@@ -65,6 +75,7 @@ class EmulatedGpu(Gpu):
     def __init__(self) -> None:
         self._kernels = kernels()
         self.launches: list[str] = []
+        self.registered: list[tuple[int, int, bool]] = []
         self.grids = {
             "bam_submit_rows": Grid(3, 64),
             "bam_drain_flight": Grid(1, 64),
@@ -81,6 +92,10 @@ class EmulatedGpu(Gpu):
         skipped = -whole.ctypes.data % 4096
         array = whole[skipped : skipped + n_bytes]
         return PinnedMemory(whole.ctypes.data + skipped, array, whole)
+
+    def register(self, address: int, n_bytes: int, *, registers: bool = False) -> int:
+        self.registered.append((address, n_bytes, registers))
+        return address
 
     def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
         memory = self.memory(data.nbytes)
@@ -121,4 +136,5 @@ class EmulatedGpu(Gpu):
         array.view(np.uint8)[...] = 0xEE
         return DeviceTensor(memory.address, shape, dtype, array)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.registered.clear()
