@@ -21,11 +21,12 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c const
 BUILD_TOOLS := "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
 NATIVE_FILES := CMakeLists.txt $(wildcard bam/native/src/*) $(wildcard bam/native/include/bam/*)
 
-.PHONY: help install demo test lint pytest explore sanitize bench-io check-python clean
+.PHONY: help install demo test test-nvme lint pytest explore sanitize bench-io check-python clean
 
 help:
 	@echo "make demo      install, read from cold files, train an RGAT beside memory maps; ends with report.html"
 	@echo "make test      install, then linters, types, layer contracts and the test suite"
+	@echo "make test-nvme the NVMe driver against QEMU's drives in virtual machines (installs qemu-system-x86; no KVM)"
 	@echo "make install   only the set-up: $(VENV) with everything for tests"
 	@echo "make explore   shared headers under every schedule of 2 and 3 threads"
 	@echo "make sanitize  stress builds under ASan, UBSan and TSan"
@@ -70,6 +71,11 @@ lint: $(VENV)/.stamp-test
 
 pytest: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# NVME_ARGS="faults -k removed" runs one guest, or some tests, alone.
+NVME_ARGS ?=
+test-nvme: $(VENV)/.stamp-test
+	$(BIN)/python tests/vm/run.py $(NVME_ARGS)
 
 explore sanitize:
 	$(MAKE) -C tests/native $@

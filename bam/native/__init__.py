@@ -20,7 +20,7 @@ from bam.errors import NativeFailure, NativeLibraryMissing
 LIBRARY_NAME = "libbam_native.so"
 
 #: Version of the C ABI; raised with every change of a signature or struct. `bam_abi_version()` must agree.
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 
 def library_path() -> Path | None:
