@@ -26,7 +26,7 @@ from gids.fetch.output_pool import OutputPool
 from gids.fetch.shared_counts import divided
 from gids.fetch.storage_model import StorageModel
 from gids.fetch.table import Bytes, FeatureTable
-from gids.fetch.window import HORIZON, RowIds, Uses, Window, WindowEntry
+from gids.fetch.window import HORIZON, RowIds, RowPages, Uses, Window, WindowEntry
 from gids.fetch.window_size import WindowSize, parse_window
 from gids.sampling.block import SampledBatch
 
@@ -150,23 +150,43 @@ class FeatureStore:
 
 
 @dataclass(frozen=True, eq=False)
-class _Announced:
-    """A mini-batch that waits for its features.
+class PlannedBatch:
+    """Where the features of a mini-batch lie.
 
     Attributes
     ----------
-    rows : mapping of str to int64 array
-        All rows of each type.
+    batch : SampledBatch
+    rows, stored : mapping of str to int64 array
+        All rows of each type, and those that are not constant.
     divisions : mapping of str to Division
-        Which of them are constant, of the tables that have a constant buffer.
+        Which are constant, of the tables that have a constant buffer.
+    pages : mapping of str to RowPages
+        Of the stored rows; empty where nothing is read any more.
     member : GroupMember
     """
 
     batch: SampledBatch
-    entry: WindowEntry
     rows: Mapping[str, RowIds]
+    stored: Mapping[str, RowIds]
     divisions: Mapping[str, Division]
+    pages: Mapping[str, RowPages]
     member: GroupMember
+
+
+@dataclass(frozen=True, eq=False)
+class _Announced:
+    """A mini-batch that waits for its features, and its place in the window."""
+
+    plan: PlannedBatch
+    entry: WindowEntry
+
+    @property
+    def rows(self) -> Mapping[str, RowIds]:
+        return self.plan.rows
+
+    @property
+    def divisions(self) -> Mapping[str, Division]:
+        return self.plan.divisions
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,29 +244,35 @@ class Fetcher:
         if not size.complete or len(self._announced) < size.n_batches:
             return True
         beyond = list(self._announced)[size.n_batches :]
-        n_bytes = sum(each.member.feature_bytes for each in beyond)
+        n_bytes = sum(each.plan.member.feature_bytes for each in beyond)
         return parse_window(window, 0).wants_more(len(beyond), n_bytes)
 
-    def announce(self, batch: SampledBatch) -> None:
-        """The mini-batch will be read after all that were announced before it."""
-        number, tables = self._store.next_number(), self._store.tables
+    def plan(self, batch: SampledBatch) -> PlannedBatch:
+        """Find out where its features lie; in any thread, so that reading does not wait for it."""
+        tables = self._store.tables
         rows = {name: table.rows_of(batch.nodes[name]) for name, table in tables.items()}
         divisions = {name: buffer.divide(rows[name]) for name, buffer in self._store.buffers.items()}
         # Constant rows are not in the window: no page is kept or read for them.
         stored = {**rows, **{name: division.stored_rows for name, division in divisions.items()}}
         planned = {} if self._store.settled else stored
         pages = {name: tables[name].pages_of(ids) for name, ids in planned.items()}
-        entry = WindowEntry(number, stored, pages)
-        self._window.push(entry)
         member = GroupMember(
             {name: np.unique(each.distinct) for name, each in pages.items() if not tables[name].in_memory},
             sum(len(ids) * tables[name].row_bytes for name, ids in rows.items()),
         )
-        self._announced.append(_Announced(batch, entry, rows, divisions, member))
+        return PlannedBatch(batch, rows, stored, divisions, pages, member)
+
+    def announce(self, batch: SampledBatch | PlannedBatch) -> None:
+        """The mini-batch will be read after all that were announced before it."""
+        plan = batch if isinstance(batch, PlannedBatch) else self.plan(batch)
+        number = self._store.next_number()
+        entry = WindowEntry(number, plan.stored, plan.pages)
+        self._window.push(entry)
+        self._announced.append(_Announced(plan, entry))
         if not self._store.keeps_all:
-            self._forecast.announce(stored)
-            for name, ids in stored.items():
-                tables[name].foresee(ids, number)
+            self._forecast.announce(plan.stored)
+            for name, ids in plan.stored.items():
+                self._store.tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:
         """The mini-batch that was announced first; reads it, and those that are read with it.
@@ -286,8 +312,8 @@ class Fetcher:
 
     def _group_size(self) -> GroupSize:
         if self._accumulator is None:
-            return GroupSize(1, True)
-        return self._accumulator.extend([each.member for each in self._announced])
+            return GroupSize(min(1, len(self._announced)), len(self._announced) > 0)
+        return self._accumulator.extend([each.plan.member for each in self._announced])
 
     def _read_group(self, group: Sequence[_Announced]) -> list[_Result]:
         tables = self._store.tables
@@ -303,7 +329,7 @@ class Fetcher:
         if self._accumulator is not None:
             self._accumulator.observe(reads)
         return [
-            _Result(each.batch, Fetched(part, cost))
+            _Result(each.plan.batch, Fetched(part, cost))
             for each, part, cost in zip(group, tensors, counts, strict=True)
         ]
 

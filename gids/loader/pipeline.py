@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gids.errors import LoaderStopped
-from gids.fetch.fetcher import Fetched, Fetcher
+from gids.fetch.fetcher import Fetched, Fetcher, PlannedBatch
 from gids.fetch.window_size import WindowSize
 from gids.loader.channel import Channel, ChannelClosed
 from gids.sampling.block import SampledBatch
@@ -51,7 +51,7 @@ class _End:
 
 @dataclass(frozen=True, eq=False)
 class _Sampled:
-    batch: SampledBatch
+    plan: PlannedBatch
     sample_s: float
 
 
@@ -153,7 +153,9 @@ class Pipeline:
             batch = next(self._sampling, None)
             if batch is None:
                 return
-            self._sampled.put(_Sampled(batch, time.perf_counter() - begin))
+            sample_s = time.perf_counter() - begin
+            # Here and not where it is read: the disk would wait for it.
+            self._sampled.put(_Sampled(self._fetcher.plan(batch), sample_s))
 
     def _fetch_all(self) -> None:
         """Keeps the window full; so what is read never depends on which thread is faster."""
@@ -166,7 +168,7 @@ class Pipeline:
                     if isinstance(item, _End):
                         end = item
                     else:
-                        self._fetcher.announce(item.batch)
+                        self._fetcher.announce(item.plan)
                         seconds.append(item.sample_s)
                 if len(self._fetcher) == 0:
                     break
