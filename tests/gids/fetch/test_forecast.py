@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import bam
 from bam.errors import ConfigError
 from gids.errors import DatasetError
+from gids.fetch.constant_buffer import choose_hot_rows
 from gids.fetch.expected_requests import (
     ExpectedRequests,
     HotnessMethod,
@@ -30,6 +31,7 @@ from gids.graph.dataset import Features
 from gids.graph.feature_types import FeatureDtype
 from gids.graph.graph import Graph
 from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.seeds import SeedBatches
 
 PAGE_BYTES = 512
 
@@ -144,7 +146,6 @@ def features_of(graph: Graph, tmp_path: Path) -> dict[str, Features]:
 
 
 def counted(graph: Graph, sampler: NeighborSampler, epochs: range) -> dict[str, np.ndarray]:
-    from gids.sampling.seeds import SeedBatches
 
     order = SeedBatches({"paper": np.arange(200)}, graph.schema, batch_size=20, shuffle=True)
     counts = {name: np.zeros(n) for name, n in graph.schema.num_nodes.items()}
@@ -228,3 +229,33 @@ def test_the_plain_estimate_is_the_papers_formula_at_its_ends(
     assert left(1.0) == pytest.approx(max((1 - passed) * count, 0.02 * count), rel=1e-3, abs=1e-3)
     if passed < 1:
         assert left(0.0) == pytest.approx(max(count - seen, 0.02 * count), rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("method", [HotnessMethod.MEASURED, HotnessMethod.EXPECTED])
+def test_a_buffer_of_a_fifth_serves_twice_what_random_rows_would(
+    tmp_path: Path, method: HotnessMethod
+) -> None:
+    """On a graph with skewed degrees; of an epoch that was not measured."""
+    random = np.random.default_rng(8)
+    skewed = (2000 * random.random(16000) ** 3).astype(np.int64)
+    graph = Graph.from_coo(
+        {("paper", "cites", "paper"): (skewed, random.integers(0, 2000, 16000))},
+        {"paper": 2000, "author": 40},
+    )
+    papers = {"paper": features_of(graph, tmp_path)["paper"]}
+    seeds, sampler = {"paper": random.permutation(2000)[:1000]}, NeighborSampler([5, 5], seed=0)
+    requests = expect_requests(
+        graph, papers, seeds, sampler, batch_size=20, method=method, epochs=1, first_epoch=1
+    )
+    table = StoredTable("paper", bam.open_array(tmp_path / "paper.bin", dtype="float32", shape=(2000, 2)))
+    budget = 400 * table.row_bytes
+    held = choose_hot_rows({"paper": table}, {}, {"paper": requests.whole_counts("paper")}, budget)["paper"]
+    assert len(held) == 400
+    order = SeedBatches(seeds, graph.schema, batch_size=20, shuffle=True)
+    served = requested = 0
+    for number in range(len(order)):
+        batch = sampler.sample(graph, order.batch(0, number).nodes, epoch=0, batch=number)
+        served += int(np.isin(batch.nodes["paper"], held).sum())
+        requested += len(batch.nodes["paper"])
+    assert served / requested > 2 * 0.2
+    table.close()
