@@ -97,9 +97,17 @@ def test_what_cannot_work(tmp_path: Path) -> None:
             open_on(EmulatedGpu(), source, page_bytes=512)
         with pytest.raises(ConfigError, match="reserved_queue_pairs"):
             open_on(EmulatedGpu(), source, queue_pairs=5)
-        open_on(EmulatedGpu(), source).close()
-        open_on(EmulatedGpu(), source).close()  # the queue pairs came back
         assert drive.gone is None
+
+
+def test_queue_pairs_come_back_also_after_a_reset(tmp_path: Path) -> None:
+    with stored(tmp_path) as (store, drive, _):
+        source = bam.NvmeSource(store, "rows.npy")
+        for attempt in range(3):
+            with open_on(EmulatedGpu(), source) as array:
+                np.testing.assert_array_equal(as_numpy(array.gather(np.arange(50))), ROWS[:50])
+            if attempt == 1:
+                drive.reset()
 
 
 def test_without_reserved_queue_pairs_the_software_controller_reads_the_drive(tmp_path: Path) -> None:

@@ -282,6 +282,8 @@ class ModelDrive:
             return 0x102
         if not command.cdw11 & 1 or command.prp1 % PAGE:
             return 0x002
+        # A doorbell is a register to write to; what an earlier queue of that number was told is forgotten.
+        self._words[self._doorbell(number, command.opcode == 0x05)] = 0
         if command.opcode == 0x05:
             self._cqs[number] = _Queue(command.prp1, depth)
             return 0
