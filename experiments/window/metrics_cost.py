@@ -1,6 +1,6 @@
 """What `loader.metrics()` costs when it is asked for after every mini-batch.
 
-    python experiments/window/metrics_cost.py STORE --json F
+python experiments/window/metrics_cost.py STORE --json F
 """
 
 from __future__ import annotations
