@@ -171,7 +171,7 @@ class StoreConfig:
         self._check_number("page_bytes", MIN_PAGE_BYTES, MAX_PAGE_BYTES, power_of_two)
         if self.page_bytes & (self.page_bytes - 1):
             raise ConfigError("page_bytes", self.page_bytes, power_of_two)
-        self._check_number("cache_lines", 1, MAX_CACHE_LINES, "at least one line")
+        self._check_number("cache_lines", 1, MAX_CACHE_LINES, f"lines, from 1 to {MAX_CACHE_LINES}")
         self._check_number("queue_depth", 1, MAX_QUEUE_DEPTH, f"a number from 1 to {MAX_QUEUE_DEPTH}")
         merge = f"bytes from page_bytes ({self.page_bytes}) to {MAX_MERGE_BYTES}"
         self._check_number("merge_bytes", self.page_bytes, MAX_MERGE_BYTES, merge)

@@ -76,7 +76,7 @@ def function(name: str, result: Any, arguments: Sequence[Any]) -> Any:
     """
     found = getattr(library(), name)
     found.restype, found.argtypes = result, list(arguments)
-    if name == "bam_cache_create" or not name.startswith(_NEVER_FAIL):
+    if name.endswith("_create") or not name.startswith(_NEVER_FAIL):
         found.errcheck = _raise_failure
     return found
 

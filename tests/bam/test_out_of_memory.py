@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,28 @@ def test_functions_that_allocate_are_asked() -> None:
     for name in ("bam_store_gather", "bam_engine_read", "bam_cache_create", "bam_queues_read"):
         declared = getattr(library(), name)  # one object for all who call it: its signature must stay
         assert function(name, declared.restype, declared.argtypes or []).errcheck is _raise_failure
+
+
+SOURCES = sorted((Path(__file__).parents[2] / "bam/native/src").glob("*.cc"))
+ABI_FUNCTION = re.compile(r"^(?!//|extern|[} ])[^\n]*?(bam_\w+)\(", re.M)
+ALLOCATES = re.compile(r"\bnew \w|std::string|std::vector|make_shared|make_unique|push_back")
+#: It only moves an empty list.
+EXCEPT = {"bam_engine_destroy"}
+
+
+def test_functions_that_allocate_are_guarded() -> None:
+    """Whoever adds a function to the C ABI is told here that no exception may leave it (guard.h)."""
+    seen = set()
+    for source in SOURCES:
+        _, _, abi = source.read_text().partition('extern "C" {')
+        found = list(ABI_FUNCTION.finditer(abi))
+        ends = [function.start() for function in found[1:]] + [len(abi)]
+        for declared, end in zip(found, ends, strict=False):
+            body = abi[declared.start() : end]
+            seen.add(declared[1])
+            safe = "guarded(" in body or not ALLOCATES.search(body) or declared[1] in EXCEPT
+            assert safe, f"{declared[1]} in {source.name}"
+    assert {"bam_store_gather", "bam_queues_create", "bam_store_counters"} <= seen
 
 
 STARVED = """

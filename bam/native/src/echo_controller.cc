@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bam/queue_pair.h"
+#include "guard.h"
 
 namespace bam {
 namespace {
@@ -58,7 +59,8 @@ extern "C" {
 
 // One thread answers the queue pairs until it is destroyed; their memory must outlive it.
 void* bam_echo_create(const bam::QueuePairState* pairs, uint32_t n_pairs) {
-  return new bam::EchoController({pairs, pairs + n_pairs});
+  return bam::guarded(static_cast<void*>(nullptr),
+                      [&]() -> void* { return new bam::EchoController({pairs, pairs + n_pairs}); });
 }
 
 void bam_echo_destroy(void* handle) { delete static_cast<bam::EchoController*>(handle); }
