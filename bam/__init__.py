@@ -1,8 +1,10 @@
 """Rows of arrays that do not fit in memory, read from files at the disk's own speed."""
 
 from bam.array.device import DeviceArray, DeviceGather
+from bam.array.device_group import DeviceGroup
 from bam.array.engine_sources import EngineSource, NvmeSource
 from bam.array.open import open_array
+from bam.array.open_group import open_group
 from bam.array.sources import (
     ConcatenatedSource,
     FileSource,
@@ -44,6 +46,7 @@ __all__ = [
     "ConfigError",
     "DeviceArray",
     "DeviceGather",
+    "DeviceGroup",
     "DriveUnavailable",
     "EngineSource",
     "EngineUnavailable",
@@ -70,4 +73,5 @@ __all__ = [
     "WaitTimeout",
     "__version__",
     "open_array",
+    "open_group",
 ]

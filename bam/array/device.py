@@ -110,11 +110,16 @@ def check_for_gpu(description: ArrayDescription, engine: Engine) -> NativeEngine
     """
     if not isinstance(engine, NativeEngine):
         raise ConfigError("engine", engine.info().engine, "an engine in C++, without wrappers in Python")
+    check_rows(description)
+    return engine
+
+
+def check_rows(description: ArrayDescription) -> None:
+    """Raise :class:`ConfigError` for another byte order, or rows that are too long or empty."""
     if description.stored_dtype != description.dtype:
         raise ConfigError("dtype", description.stored_dtype, "numbers in this machine's byte order")
     if not 0 < description.row_bytes < 2**31:
         raise ConfigError("shape", description.shape, "rows of 1 byte to 2 GiB")
-    return engine
 
 
 class DeviceArray:

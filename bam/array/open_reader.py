@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import numpy as np
+
 from bam.array.description import ArrayDescription
-from bam.array.device import DeviceArray, check_for_gpu
+from bam.array.device import DeviceArray, check_for_gpu, check_rows
+from bam.array.device_group import DeviceGroup, JoinedLayout
 from bam.array.reader import RowReader
 from bam.array.reference_reader import ReferenceReader
 from bam.array.shared_reader import OpenReader
@@ -112,28 +115,67 @@ def open_device_array(
     ------
     EngineUnavailable, NativeLibraryMissing, ConfigError, FileChangedError
     """
+    with ExitStack() as opened:
+        native, store = _open_store(opened, description, config, settings, wrap, gpu)
+        return DeviceArray(description, config, settings, store, native, opened.pop_all())
+
+
+def open_device_group(
+    descriptions: Mapping[str, ArrayDescription],
+    config: StoreConfig,
+    settings: GpuSettings,
+    wrap: Callable[[Engine], Engine] | None = None,
+    gpu: Gpu | None = None,
+) -> DeviceGroup:
+    """One engine, GPU and store for several arrays; as :func:`open_device_array`."""
+    if not descriptions:
+        raise ConfigError("sources", {}, "at least one array")
+    if settings.constant_rows:
+        raise ConfigError("constant_rows", settings.constant_rows, "0 for a group of arrays")
+    for description in descriptions.values():
+        check_rows(description)
+    joined = JoinedLayout.of([each.layout for each in descriptions.values()], config.page_bytes)
+    files = tuple(file for each in descriptions.values() for file in each.files)
+    memory = tuple(region for each in descriptions.values() for region in each.memory)
+    if (files and memory) or any(each.opener is not None for each in descriptions.values()):
+        raise ConfigError("sources", list(descriptions), "all arrays in files, or all in memory")
+    shape = (joined.layout.logical_bytes,)
+    whole = ArrayDescription(shape, np.dtype(np.uint8), joined.layout, files, memory)
+    with ExitStack() as opened:
+        _, store = _open_store(opened, whole, config, settings, wrap, gpu)
+        return DeviceGroup(descriptions, joined.first_bytes, store, opened.pop_all())
+
+
+def _open_store(
+    opened: ExitStack,
+    description: ArrayDescription,
+    config: StoreConfig,
+    settings: GpuSettings,
+    wrap: Callable[[Engine], Engine] | None,
+    gpu: Gpu | None,
+) -> tuple[NativeEngine, DeviceStore]:
+    """The pages of a description on a GPU; `opened` closes what was opened."""
     if not available():
         raise NativeLibraryMissing("device='cuda'")
     if gpu is None:
         from bam.cache.device.cupy_gpu import CupyGpu
 
         gpu = CupyGpu()
-    with ExitStack() as opened:
-        files_engine = _open_engine(description, config.engine)
-        opened.callback(files_engine.close)
-        engine = files_engine if wrap is None else wrap(files_engine)
-        opened.callback(engine.close)
-        description.check_files()
-        native = check_for_gpu(description, engine)
-        n_pages = -(-description.layout.logical_bytes // config.page_bytes)
-        lines = min(config.cache_lines, 2 * n_pages + MAX_WAYS)
-        cache = CacheSettings(lines, config.page_bytes, config.policy, config.seed)
-        run = description.run if wrap is None else None  # a wrapper sees what an engine reads
-        store = DeviceStore(
-            gpu, native, description.layout, cache, config.page_bytes, settings, config.timeout_s, run
-        )
-        opened.callback(store.close)
-        return DeviceArray(description, config, settings, store, native, opened.pop_all())
+    files_engine = _open_engine(description, config.engine)
+    opened.callback(files_engine.close)
+    engine = files_engine if wrap is None else wrap(files_engine)
+    opened.callback(engine.close)
+    description.check_files()
+    native = check_for_gpu(description, engine)
+    n_pages = -(-description.layout.logical_bytes // config.page_bytes)
+    lines = min(config.cache_lines, 2 * n_pages + MAX_WAYS)
+    cache = CacheSettings(lines, config.page_bytes, config.policy, config.seed)
+    run = description.run if wrap is None else None  # a wrapper sees what an engine reads
+    store = DeviceStore(
+        gpu, native, description.layout, cache, config.page_bytes, settings, config.timeout_s, run
+    )
+    opened.callback(store.close)
+    return native, store
 
 
 def _lease_cache(settings: OpenSettings, n_pages: int, kind: CacheKind) -> CacheLease:

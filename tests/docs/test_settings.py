@@ -79,6 +79,7 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
     [
         ("bam.open_array", bam.open_array),
         ("bam.GpuSettings", bam.GpuSettings),
+        ("bam.open_group", bam.open_group),
         ("bam.SharedCache", bam.SharedCache),
         ("bam.config.StoreConfig", StoreConfig),
         ("bam.storage.open_engine", storage.open_engine),

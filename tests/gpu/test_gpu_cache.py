@@ -23,3 +23,9 @@ def test_steps_equal_the_plain_caches(gpu: Any, policy: PolicyKind, n_lines: int
     gpu.add_kernels(nvrtc.KERNEL_FOLDER / "checks.cu")
     outcomes = check_lockstep(gpu, policy, n_lines, n_pages, 1000)
     assert {Outcome.HIT, Outcome.CLAIMED} <= outcomes
+
+
+def test_several_arrays_in_one_store(gpu: Any, tmp_path: Path) -> None:
+    from device_groups import check_group
+
+    assert check_group(gpu, tmp_path).rows == 6 * 170

@@ -200,6 +200,12 @@ class CupyGpu(Gpu):
         return DeviceTensor(flat.data.ptr, tuple(found.shape), flat.dtype, (flat, values))
 
     @_on_device
+    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        flat = [vector.owner[0].reshape(-1) for vector in vectors]
+        whole = flat[0] if len(flat) == 1 else self.cupy.concatenate(flat)
+        return DeviceTensor(whole.data.ptr, tuple(whole.shape), whole.dtype, (whole, vectors))
+
+    @_on_device
     def tensor(self, out: object) -> DeviceTensor:
         try:
             array = out if isinstance(out, self.cupy.ndarray) else self.cupy.from_dlpack(out)

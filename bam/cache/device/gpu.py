@@ -130,6 +130,10 @@ class Gpu(ABC):
         """`values` (anything with DLPack, or a list) as contiguous numbers in the GPU's memory."""
 
     @abstractmethod
+    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        """Vectors of :meth:`vector`, one behind the other."""
+
+    @abstractmethod
     def tensor(self, out: object) -> DeviceTensor:
         """The caller's memory, shared; :class:`ConfigError` unless it is contiguous and on this GPU."""
 

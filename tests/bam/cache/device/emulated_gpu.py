@@ -125,6 +125,10 @@ class EmulatedGpu(Gpu):
         flat = np.ascontiguousarray(found.reshape(-1), dtype)
         return DeviceTensor(flat.ctypes.data, found.shape, flat.dtype, flat)
 
+    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        whole = np.concatenate([vector.owner for vector in vectors])
+        return DeviceTensor(whole.ctypes.data, whole.shape, whole.dtype, whole)
+
     def tensor(self, out: object) -> DeviceTensor:
         assert isinstance(out, np.ndarray)
         return DeviceTensor(out.ctypes.data, out.shape, out.dtype, out)

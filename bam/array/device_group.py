@@ -1,0 +1,209 @@
+"""Several arrays in one store on a GPU: one cache, and one gather for all of the same row size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from bam.array.description import ArrayDescription
+from bam.cache.device.gpu import DeviceTensor
+from bam.cache.device.reads import RowPart, RowRequest, RunningGather
+from bam.cache.device.store import DeviceStats, DeviceStore
+from bam.errors import ClosedError, ConfigError
+from bam.layout import Extent, Layout
+
+
+@dataclass(frozen=True)
+class JoinedLayout:
+    """Layouts one behind the other, each from the beginning of a page.
+
+    Attributes
+    ----------
+    layout : Layout
+    first_bytes : tuple of int
+        Where each begins.
+    """
+
+    layout: Layout
+    first_bytes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layouts: Sequence[Layout], page_bytes: int) -> JoinedLayout:
+        """Join them; the space up to the next page is filled with bytes of the same file, no part of any row.
+
+        Raises
+        ------
+        ConfigError
+            A striped layout, which cannot be a part of another.
+        """
+        files: list[str] = []
+        extents: list[Extent] = []
+        first_bytes = []
+        position = 0
+        for layout in layouts:
+            if layout.stripe_bytes:
+                raise ConfigError("source", layout.files[0], "arrays that are not striped, to share a store")
+            first_bytes.append(position)
+            for extent in layout.extents:
+                number = len(files) + extent.file
+                extents.append(Extent(position, extent.length, number, extent.file_offset))
+                position += extent.length
+            while position % page_bytes:
+                last = extents[-1]
+                n_bytes = min(last.length, page_bytes - position % page_bytes)
+                extents.append(Extent(position, n_bytes, last.file, last.file_offset))
+                position += n_bytes
+            files += layout.files
+        return cls(Layout(tuple(files), position, tuple(extents)), tuple(first_bytes))
+
+
+class DeviceGroupGather:
+    """Rows of several arrays on their way, from :meth:`DeviceGroup.begin`. Keeps ids and outputs alive."""
+
+    def __init__(self, store: DeviceStore, running: Sequence[RunningGather], out: Mapping[str, Any]) -> None:
+        self._store, self._running, self._out = store, tuple(running), dict(out)
+
+    def launch(self) -> None:
+        """Put all that is left on the store's stream; never waits."""
+        for running in self._running:
+            self._store.finish(running)
+
+    def before(self, stream: int) -> dict[str, Any]:
+        """Have `stream` wait for the rows; errors show in :meth:`wait` alone."""
+        for running in self._running:
+            self._store.before(running, stream)
+        return dict(self._out)
+
+    def wait(self) -> dict[str, Any]:
+        """Wait until all rows are in the outputs, and return those by name.
+
+        Raises
+        ------
+        RowOutOfRange, StorageError, WaitTimeout
+        """
+        for running in self._running:
+            self._store.wait(running)
+        return dict(self._out)
+
+
+class DeviceGroup:
+    """Arrays by name on a GPU. Made by :func:`bam.open_group`; the caller closes it. Thread-safe.
+
+    Attributes
+    ----------
+    names : tuple of str
+    """
+
+    def __init__(
+        self,
+        descriptions: Mapping[str, ArrayDescription],
+        first_bytes: Sequence[int],
+        store: DeviceStore,
+        closing: ExitStack,
+    ) -> None:
+        self._descriptions = dict(descriptions)
+        self.names = tuple(self._descriptions)
+        self._first_byte = dict(zip(self.names, first_bytes, strict=True))
+        self._store, self._closing = store, closing
+        self._closed = False
+
+    def begin(
+        self,
+        ids: Mapping[str, object],
+        out: Mapping[str, Any] | None = None,
+        *,
+        next_use: Mapping[str, object] | None = None,
+        stream: int | None = None,
+    ) -> DeviceGroupGather:
+        """Start to gather rows of some of the arrays, and return at once.
+
+        Parameters
+        ----------
+        ids, out, next_use : mapping
+            By array name; each as in :meth:`DeviceArray.begin`, ids of one dimension.
+        stream : int, optional
+            On which they are made; default: CuPy's current one.
+
+        Raises
+        ------
+        ConfigError
+            An unknown name, or an `out` that does not fit.
+        WaitTimeout, ClosedError
+        """
+        if self._closed:
+            raise ClosedError("device arrays")
+        gpu = self._store.gpu
+        gpu.after(stream)
+        with gpu.current():
+            by_row_bytes: dict[int, list[str]] = {}
+            for name in ids:
+                by_row_bytes.setdefault(self._description(name).row_bytes, []).append(name)
+            rows = {name: gpu.vector(each, np.dtype(np.int64)) for name, each in ids.items()}
+            outputs = {name: self._output(name, rows[name], (out or {}).get(name)) for name in ids}
+            running = []
+            for row_bytes, names in by_row_bytes.items():
+                parts, first = [], 0
+                for name in names:
+                    n_rows, start = self._descriptions[name].shape[0], self._first_byte[name]
+                    parts.append(RowPart(first, n_rows, start, outputs[name]))
+                    first += math.prod(rows[name].shape)
+                joined = gpu.joined([rows[name] for name in names])
+                uses = None
+                if next_use is not None:
+                    each = [gpu.vector(next_use[name], np.dtype(np.uint64)) for name in names]
+                    uses = gpu.joined(each)
+                request = RowRequest(joined, row_bytes, tuple(parts), uses)
+                running.append(self._store.begin(request))
+        given = out or {}
+        found = {name: given.get(name, outputs[name].owner) for name in ids}
+        return DeviceGroupGather(self._store, running, found)
+
+    def gather(self, ids: Mapping[str, object], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """:meth:`begin` and :meth:`DeviceGroupGather.wait`."""
+        return self.begin(ids, out).wait()
+
+    @property
+    def store(self) -> DeviceStore:
+        """The pages below."""
+        return self._store
+
+    def stats(self) -> DeviceStats:
+        """Counters of gathers that were waited for; one for each row size."""
+        return self._store.stats()
+
+    def close(self) -> None:
+        """Finish what was begun and release everything; calling it again does nothing."""
+        self._closed = True
+        self._closing.close()
+
+    def __enter__(self) -> DeviceGroup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _description(self, name: str) -> ArrayDescription:
+        if name not in self._descriptions:
+            raise ConfigError("ids", name, f"one of {', '.join(map(repr, self.names))}")
+        return self._descriptions[name]
+
+    def _output(self, name: str, rows: DeviceTensor, out: Any) -> DeviceTensor:
+        description, gpu = self._descriptions[name], self._store.gpu
+        shape = (*rows.shape, *description.row_shape)
+        if out is None:
+            return gpu.empty(shape, description.dtype)
+        tensor = gpu.tensor(out)
+        n_bytes = math.prod(shape) * description.dtype.itemsize
+        same = tensor.shape == shape and tensor.dtype == description.dtype
+        if not same and (tensor.dtype != np.uint8 or math.prod(tensor.shape) != n_bytes):
+            expected = f"{description.dtype} of shape {shape}, or uint8 of {n_bytes} bytes"
+            raise ConfigError("out", f"{name}: {tensor.dtype} of shape {tensor.shape}", expected)
+        return tensor
