@@ -206,7 +206,7 @@ def _nvrtc() -> ctypes.CDLL:
 def user_options() -> tuple[str, ...]:
     """Options with which your own kernels find `bam/array.cuh`, for ``cupy.RawModule`` and others."""
     folders = (INCLUDE_FOLDER, *_cuda_include_folders())
-    return ("--std=c++17", *(f"-I{folder}" for folder in folders))
+    return ("-std=c++17", *(f"-I{folder}" for folder in folders))
 
 
 def available() -> bool:

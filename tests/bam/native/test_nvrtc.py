@@ -83,3 +83,14 @@ def test_without_cupy_loading_says_what_to_install(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(EngineUnavailable, match="cuda13"):
         nvrtc.load(tmp_path / "any.cu")
+
+
+def test_your_own_kernels_find_the_headers() -> None:
+    """With the options that are given to users, and nothing else."""
+    source = (
+        '#include "bam/array.cuh"\nextern "C" __global__ void first(const bam::ArrayView* view, float* out) {'
+    )
+    source += " *out = bam::array<float>(*view)[0]; }"
+    folders = [option for option in nvrtc.user_options() if option.startswith("-I")]
+    assert "-std=c++17" in nvrtc.user_options()
+    assert b"first" in nvrtc.compiled(source, "own.cu", "sm_90", folders)
