@@ -1,10 +1,14 @@
 """Merged reads on a hot-first store, from sparse to dense windows, beside the disk's 4 KiB random ceiling.
 
-    python experiments/storage/contiguous.py STORE --calibration DIR --json F
+    python experiments/storage/contiguous.py STORE [--calibration DIR] --json F [--model IOPS BYTES_PER_S]
 
 Mini-batches of growing size are sampled from the store and read cold (O_DIRECT), page by page and then
 merged: rows of several mini-batches together, in page order, over holes where `gids calibrate`
 found that to pay.
+
+With `--model IOPS BYTES_PER_S` rows are in memory behind a modelled disk (`bam.storage.LatencyEngine`) whose
+clock is manual: a read takes the longer of 1 / IOPS and its bytes over BYTES_PER_S, and time passes only
+where reads are awaited. So the figures do not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +25,102 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 
+import bam
 import gids
 from bam.bench.machine import command, commit, describe_machine
+from bam.storage.engine import Engine
+from bam.storage.latency import LatencyEngine, LognormalLatency, SsdModel
+from bam.storage.native import NativeEngine
 from gids.bench.ceilings import measure_ceilings
+from gids.fetch.cost_model import CostModel
+from gids.fetch.device_model import SsdFacts
+from gids.fetch.fetcher import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
+from gids.fetch.read_plan import ReadRules
+from gids.fetch.storage_model import StorageModel
+from gids.fetch.table import StoredTable
 from gids.graph.dataset import Dataset
 from gids.graph.open_dataset import largest_feature_file
 
+PAGE_BYTES = 4096
+LATENCY_US = 200.0
 CACHE = "64MiB"
 WINDOW = 2
 FANOUTS = [10, 5]
 #: Seeds of a mini-batch, how many are read, and the memory that may be read together.
-CASES = ((64, 24, 2**29), (512, 6, 2**29), (4096, 2, 2**31), (16384, 1, 2**31))
+CASES = ((64, 12, 2**29), (512, 4, 2**29), (4096, 2, 2**31), (16384, 1, 2**31))
 
 
-def read(dataset: Dataset, seeds: int, steps: int, calibration: str, together: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class DiskModel:
+    """A disk that needs the longer of 1 / `iops` and bytes / `bytes_per_s` for a read."""
+
+    iops: float
+    bytes_per_s: float
+
+    def storage(self, *, contiguous: bool) -> StorageModel:
+        """What a calibration of it would have found."""
+        lengths = tuple(2**power for power in range(9, 21))
+        costs = tuple(max(1e6 / self.iops, 1e6 * length / self.bytes_per_s) for length in lengths)
+        cost = CostModel(lengths, costs)
+        merged = ReadRules(PAGE_BYTES, cost.merge_bytes(PAGE_BYTES), cost.bridge_bytes(PAGE_BYTES))
+        rules = merged if contiguous else ReadRules.page_by_page(PAGE_BYTES)
+        return StorageModel(SsdFacts(self.iops, LATENCY_US), rules, cost, "settings")
+
+
+class Clocks:
+    """The manual clocks of the disks under all tables, which are read one after the other."""
+
+    def __init__(self, model: DiskModel) -> None:
+        self._model, self._engines = model, list[LatencyEngine]()
+
+    def wrap(self, engine: Engine) -> Engine:
+        """The modelled disk over an engine."""
+        assert isinstance(engine, NativeEngine)
+        model = SsdModel(self._model.iops, self._model.bytes_per_s, LognormalLatency(LATENCY_US))
+        self._engines.append(LatencyEngine(engine, model, manual_clock=True))
+        return self._engines[-1]
+
+    def seconds(self) -> float:
+        """Time that passed on all of them together."""
+        return sum(engine.now_ns() for engine in self._engines) / 1e9
+
+
+def modelled_store(
+    dataset: Dataset, rows: Mapping[str, Any], model: DiskModel, clocks: Clocks, *, contiguous: bool
+) -> FeatureStore:
+    """Feature tables over rows in memory, behind the modelled disk."""
+    storage = model.storage(contiguous=contiguous)
+    cache = bam.SharedCache(CACHE, policy="look_ahead_global")
+    tables = {}
+    for name, each in dataset.features.items():
+        array = bam.open_array(
+            rows[name],
+            cache=cache,
+            merge_bytes=storage.rules.merge_bytes,
+            bridge_bytes=storage.rules.bridge_bytes,
+            wrap=clocks.wrap,
+        )
+        tables[name] = StoredTable(name, array, each)
+    return FeatureStore(tables, storage=storage)
+
+
+def read(
+    dataset: Dataset,
+    seeds: int,
+    steps: int,
+    calibration: str,
+    together: int,
+    model: DiskModel | None,
+    rows: Mapping[str, Any],
+) -> dict[str, Any]:
     """One case; `together` 0: page by page."""
-    settings = FeatureSettings(cache=CACHE, contiguous=together > 0, calibration=calibration)
-    store = open_features(dataset, settings)
+    clocks = None if model is None else Clocks(model)
+    if model is None or clocks is None:
+        settings = FeatureSettings(cache=CACHE, contiguous=together > 0, calibration=calibration)
+        store = open_features(dataset, settings)
+    else:
+        store = modelled_store(dataset, rows, model, clocks, contiguous=together > 0)
     task = next(iter(dataset.tasks.values()))
     numbers = np.random.default_rng(0).permutation(dataset.graph.schema.num_nodes[task.node_type])
     loader = gids.DataLoader(
@@ -52,7 +136,8 @@ def read(dataset: Dataset, seeds: int, steps: int, calibration: str, together: i
         for batch in loader:
             del batch
         metrics = loader.metrics()
-    counts, seconds = metrics.total, metrics.fetch_s
+    counts = metrics.total
+    seconds = metrics.fetch_s if clocks is None else clocks.seconds()
     pages = sum(table.n_rows * table.row_bytes // 4096 for table in store.tables.values())
     assert metrics.accumulator is not None
     groups = metrics.accumulator.groups
@@ -77,27 +162,30 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("--calibration", default="")
     parser.add_argument("--json", required=True)
+    parser.add_argument("--model", nargs=2, type=float, metavar=("IOPS", "BYTES_PER_S"))
     arguments = parser.parse_args()
+    model = DiskModel(*arguments.model) if arguments.model else None
     dataset = gids.open_dataset(arguments.store)
     file = largest_feature_file(arguments.store)
-    read(dataset, 8, 1, arguments.calibration, 0)  # loads what is compiled
+    rows = {name: bam.open_array(each.source)[:] for name, each in dataset.features.items()} if model else {}
+    read(dataset, 8, 1, arguments.calibration, 0, model, rows)  # loads what is compiled
     result: dict[str, Any] = {
         "schema": 1,
         "name": "contiguous",
         "commit": commit(),
         "command": command(),
         "machine": describe_machine(Path(file)),
-        "ceilings": measure_ceilings(file, 2.0),
+        "model": asdict(model) if model else None,
+        "random_4k_iops": model.iops if model else measure_ceilings(file, 2.0)["random_4k_iops"],
         "cases": [],
     }
     for seeds, steps, together in CASES:
         case: dict[str, Any] = {"batch_size": seeds, "steps": steps}
         for variant, n_bytes in (("page_by_page", 0), ("merged", together)):
-            case[variant] = read(dataset, seeds, steps, arguments.calibration, n_bytes)
+            case[variant] = read(dataset, seeds, steps, arguments.calibration, n_bytes, model, rows)
             print(seeds, variant, {key: round(value, 2) for key, value in case[variant].items()})
         result["cases"].append(case)
-    result["ceilings_after"] = measure_ceilings(file, 2.0)
-    print(result["ceilings"], result["ceilings_after"])
+    print(f"random 4 KiB reads a second: {result['random_4k_iops']:,.0f}")
     Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
