@@ -8,7 +8,7 @@ from pathlib import Path
 from gids.cli.text import size_text, table_text
 
 NAME = "calibrate"
-HELP = "measure the device under a data set: reads a second and latency by length and depth"
+HELP = "measure the device under a data set, while the machine is idle: reads a second and latency"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
