@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gids.fetch.counts import FetchCounts as FetchCounts
-    from gids.fetch.fetcher import FeatureStore as FeatureStore
+    from gids.fetch.feature_store import FeatureStore as FeatureStore
     from gids.graph.csc import Csc as Csc
     from gids.graph.dataset import Dataset as Dataset
     from gids.graph.graph import Graph as Graph

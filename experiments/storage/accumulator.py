@@ -29,7 +29,7 @@ from bam.storage.engine import Engine
 from bam.storage.latency import LatencyEngine, LognormalLatency, SsdModel
 from bam.storage.native import NativeEngine
 from gids.fetch.device_model import SsdFacts
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.storage_model import storage_model
 from gids.fetch.table import StoredTable
 from gids.graph.graph import Graph

@@ -34,7 +34,7 @@ from bam.storage.native import NativeEngine
 from gids.bench.ceilings import measure_ceilings
 from gids.fetch.cost_model import CostModel
 from gids.fetch.device_model import SsdFacts
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.read_plan import ReadRules
 from gids.fetch.storage_model import StorageModel

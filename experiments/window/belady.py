@@ -26,7 +26,8 @@ from bam.array.sources import MemorySource
 from gids.bench.belady_gap import optimal_misses
 from gids.cli.options import write_json
 from gids.fetch.expected_requests import ExpectedRequests
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.feature_store import FeatureStore
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
 from gids.fetch.hotness_methods import expect_requests
 from gids.fetch.output_pool import OutputPool

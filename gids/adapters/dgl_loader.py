@@ -16,7 +16,7 @@ from gids.adapters.dgl_sampler import NeighborSampler
 from gids.adapters.read_ahead import ForeignBatch, ReadAhead, ReadBatch
 from gids.adapters.rows import as_numbers, open_rows
 from gids.fetch.counts import FetchCounts, merged
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph

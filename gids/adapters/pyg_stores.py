@@ -14,7 +14,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 from bam.errors import ConfigError
 from gids.adapters.rows import as_numbers, read_rows
 from gids.errors import UnknownNodeType
-from gids.fetch import fetcher
+from gids.fetch import feature_store
 from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.csc import Int64Array
 from gids.graph.dataset import Dataset
@@ -98,7 +98,7 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]
 
     def __init__(
         self,
-        store: fetcher.FeatureStore,
+        store: feature_store.FeatureStore,
         schema: Schema,
         labels: Mapping[str, Any],
         dtype: torch.dtype | None = None,

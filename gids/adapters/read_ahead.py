@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from gids.fetch.counts import FetchCounts
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.feature_store import FeatureStore
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.output_pool import OutputPool
 from gids.graph.csc import Int64Array
 from gids.loader.channel import Channel

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from bam.errors import ConfigError
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.table import FeatureTable, as_table
 from gids.graph.dataset import Dataset

@@ -17,7 +17,7 @@ from numba import njit
 
 from bam.cache.page_cache import NEVER
 from bam.cache.simulate import next_uses
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.window import Pages
 from gids.sampling.block import SampledBatch
 

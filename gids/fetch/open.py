@@ -15,7 +15,7 @@ from gids.fetch.buffer_load import BULK_MERGE_BYTES, BufferLoad, BufferSource
 from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
 from gids.fetch.device_model import SsdFacts
 from gids.fetch.expected_requests import ExpectedRequests, load_expected
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.storage_model import storage_model
 from gids.fetch.table import FeatureTable, MemoryTable, open_tables

@@ -20,7 +20,8 @@ from gids.errors import UnknownNodeType
 from gids.fetch.accumulator import Accumulator, accumulate_bytes
 from gids.fetch.counts import merged
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.feature_store import FeatureStore
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.output_pool import OutputPool

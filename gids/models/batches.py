@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 
 from gids.errors import DatasetError
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.graph.dataset import Dataset
 from gids.graph.splits import Split
 from gids.loader.loader import DataLoader

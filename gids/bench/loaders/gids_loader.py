@@ -15,7 +15,7 @@ from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, Loader
 from gids.bench.recorded import RecordedBatches
 from gids.bench.run_plan import best_sizes, sample_run
 from gids.config.sections import RunConfig
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.graph import Graph
 from gids.loader.loader import DataLoader

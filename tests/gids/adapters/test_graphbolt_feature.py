@@ -64,7 +64,7 @@ def test_rows_of_a_file_are_a_graphbolt_feature(feature_class: Any, tmp_path: Pa
 
 
 def test_a_store_names_the_node_type(feature_class: Any) -> None:
-    from gids.fetch.fetcher import FeatureStore
+    from gids.fetch.feature_store import FeatureStore
     from gids.fetch.table import as_table
 
     store = FeatureStore({"paper": as_table("paper", np.arange(6.0).reshape(3, 2))})

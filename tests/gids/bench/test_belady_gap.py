@@ -12,7 +12,7 @@ import bam
 from bam.cache.belady import belady
 from gids.bench.belady_gap import belady_gap, optimal_misses, page_trace
 from gids.fetch.constant_buffer import ConstantBuffer
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.table import as_table
 from gids.graph.graph import Graph
 from gids.loader.loader import DataLoader

@@ -22,8 +22,9 @@ from gids.fetch.constant_buffer import ConstantBuffer
 from gids.fetch.cost_model import CostModel
 from gids.fetch.counts import FetchCounts, total
 from gids.fetch.device_model import SsdFacts
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetch_model import FetchModel, PlainAccumulator, plain_read_lengths
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.read_plan import ReadRules, read_lengths
 from gids.fetch.shared_counts import divided

@@ -15,7 +15,8 @@ from bam.errors import StorageError
 from gids.fetch.buffer_load import BufferLoad, BufferSource
 from gids.fetch.constant_buffer import ConstantBuffer
 from gids.fetch.counts import total
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.feature_store import FeatureStore
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.table import StoredTable
 

@@ -26,8 +26,9 @@ from gids.fetch.constant_buffer import ConstantBuffer
 from gids.fetch.counts import FetchCounts, merged
 from gids.fetch.device_model import SsdFacts
 from gids.fetch.expected_requests import ExpectedRequests, HotnessMethod, counts_of_levels, levels_of_counts
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetch_model import FetchModel, PlainAccumulator, PlainForecast
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.read_plan import ReadRules

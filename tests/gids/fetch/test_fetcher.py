@@ -12,7 +12,8 @@ import torch
 import bam
 from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
 from gids.fetch.counts import total
-from gids.fetch.fetcher import FeatureStore, Fetcher
+from gids.fetch.feature_store import FeatureStore
+from gids.fetch.fetcher import Fetcher
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.table import MemoryTable, StoredTable, as_table
 

@@ -13,7 +13,7 @@ import bam
 from gids.fetch.accumulator import AccumulatorReport
 from gids.fetch.constant_buffer import ConstantBuffer
 from gids.fetch.counts import FetchCounts
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.table import MemoryTable, StoredTable
 from gids.graph.graph import Graph
 from gids.loader.cache_report import CacheReport, Depth

@@ -26,7 +26,7 @@ from gids.errors import (
     UnknownEdgeType,
     UnknownNodeType,
 )
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.table import as_table
 from gids.graph.graph import Graph
 from gids.loader.loader import DataLoader

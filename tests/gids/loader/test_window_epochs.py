@@ -17,7 +17,7 @@ import torch
 import bam
 from bam.errors import ConfigError
 from gids.fetch.expected_requests import ExpectedRequests, HotnessMethod, levels_of_counts
-from gids.fetch.fetcher import FeatureStore
+from gids.fetch.feature_store import FeatureStore
 from gids.fetch.table import StoredTable
 from gids.fetch.window_size import WindowSize, parse_window
 from gids.graph.graph import Graph
