@@ -25,7 +25,7 @@ import bam
 from bam.array.sources import MemorySource
 from gids.bench.belady_gap import optimal_misses
 from gids.cli.options import write_json
-from gids.fetch.expected_requests import ExpectedRequests
+from gids.fetch.expected_requests import ExpectedRequests, HotnessMethod
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
@@ -44,8 +44,8 @@ BATCH_SIZE = 512
 MEASURED_EPOCHS, REPLAYED_EPOCH = 2, 2
 SHARES = (0.1, 0.2, 0.4, 0.6)
 WINDOW = 8
-#: Window depths at a cache of a tenth of the distinct rows, and of a tenth of all rows.
-DEPTHS = (0, 2, 8, 32)
+#: Window depths that are compared.
+DEPTHS = (0, 8)
 
 Save = Callable[[dict[str, Any]], None]
 
@@ -65,6 +65,7 @@ class Trace:
             seeds,
             sampler,
             batch_size=BATCH_SIZE,
+            method=HotnessMethod.MEASURED,
             epochs=MEASURED_EPOCHS,
         )
         order = SeedBatches(seeds, self.dataset.graph.schema, batch_size=BATCH_SIZE, shuffle=True, seed=0)

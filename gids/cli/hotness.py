@@ -9,7 +9,7 @@ from gids.cli.text import size_text
 
 NAME = "hotness"
 HELP = "count how often an epoch asks for each node's features, for the constant buffer and the window"
-METHODS = ("measured", "expected", "pagerank", "degree")
+METHODS = ("expected", "measured", "pagerank", "degree")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default=METHODS[0],
-        help="measured (default): sample whole epochs; expected: one pass over the edges for each hop; "
+        help="expected (default): one pass over the edges for each hop; measured: sample whole epochs; "
         "pagerank: weighted reverse PageRank; degree",
     )
     parser.add_argument("--fanouts", default="10,5", help="of the training, first layer first (default 10,5)")

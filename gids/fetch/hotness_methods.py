@@ -54,7 +54,7 @@ def expect_requests(
     sampler: NeighborSampler,
     *,
     batch_size: int,
-    method: HotnessMethod = HotnessMethod.MEASURED,
+    method: HotnessMethod = HotnessMethod.EXPECTED,
     epochs: int = 2,
     first_epoch: int = 0,
     progress: Progress = no_progress,
