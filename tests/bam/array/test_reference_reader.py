@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from reader_contract import CONFIG, PAGE, ReaderContract, make_store, random_rows
 
-from bam.array.range_reader import MAX_STALLS
+from bam.array.range_reader import MAX_STALLS, RangeCounters, RangeReader
 from bam.array.reference_reader import ReferenceReader
 from bam.cache.page_cache import PageCache
 from bam.cache.reference import ReferenceCache
@@ -18,6 +18,7 @@ from bam.config import StoreConfig
 from bam.errors import StorageError, TruncatedFileError
 from bam.layout import Layout
 from bam.storage.engine import ByteArray, Engine, ReadSpan
+from bam.storage.fault import FaultEngine, FaultKind, FaultRule
 from bam.storage.file import FileEngine
 from bam.storage.memory import MemoryEngine
 
@@ -200,3 +201,18 @@ def test_who_waits_for_a_read_that_fails_reads_for_himself() -> None:
     for thread in threads:
         thread.join()
     np.testing.assert_array_equal(out, ROWS[[0, 0]])
+
+
+def test_progress_renews_patience() -> None:
+    """More interruptions than are borne in a row, but after each one some bytes come."""
+    content = np.random.default_rng(0).integers(0, 256, 512 * 200, np.uint8)
+    rules = [
+        FaultRule(FaultKind.ERROR, every=2, errno=errno.EINTR),
+        FaultRule(FaultKind.SHORT_READ, every=1, n_bytes=512),
+    ]
+    layout = Layout.single("memory:0", 0, len(content))
+    with FaultEngine(MemoryEngine([content], alignment=512), rules) as engine:
+        out, counters = np.zeros_like(content), RangeCounters()
+        RangeReader(layout, engine).read(0, len(content), out, 0, counters)
+    np.testing.assert_array_equal(out, content)
+    assert counters.retries > 300

@@ -358,3 +358,20 @@ class TestRefusals:
             assert read_ranges(engine, Layout.single("f", 0, 6), [], []).bytes == ()
             (found,) = read_ranges(engine, Layout.single("f", 0, 0), [0], [0]).bytes
             assert found.size == 0
+
+
+def test_progress_renews_patience() -> None:
+    """More interruptions than are borne in a row, but after each one some bytes come."""
+    content = random_bytes(512 * 200, 1)
+    rules = [
+        FaultRule(FaultKind.ERROR, every=2, errno=errno.EINTR),
+        FaultRule(FaultKind.SHORT_READ, every=1, n_bytes=512),
+    ]
+    with (
+        NativeMemoryEngine([content], alignment=512) as memory,
+        NativeFaultEngine(memory, rules) as engine,
+    ):
+        reads = read_ranges(engine, Layout.single("a", 0, len(content)), [0], [len(content)])
+    assert reads.errors == (None,)
+    assert (reads.bytes[0] == content).all()
+    assert reads.retries > 300
