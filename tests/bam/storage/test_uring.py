@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -177,6 +178,34 @@ def test_with_little_locked_memory_it_is_refused_or_reads_through_plain_buffers(
         said = run_python(READ_WITH_LITTLE_LOCKED_MEMORY, path, str(limit), str(longest))
     assert said.startswith("refused:" if limit == 0 else "noted:") or "registered_buffers': False" in said
     assert "ulimit -l" in said or "registered_buffers': False" in said
+
+
+@native
+def test_locked_memory_is_given_back() -> None:
+    """Buffers of five readers, one after the other, take more than a process may lock: half the limit.
+
+    All together fit the limit itself, because the kernel takes its time to give back.
+    """
+    limit = 8 * 2**20
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if hard != resource.RLIM_INFINITY and hard < limit:
+        pytest.skip(f"no more than {hard} bytes may be locked here")
+    again = """
+    import time
+    for _ in range(5):
+        assert not any(read_ranges(engine, Layout.single("f", 0, 2**20), [0], [16384]).errors)
+        time.sleep(0.05)
+    print("noted:", engine.info().notes)
+    """
+    with tempfile.TemporaryDirectory() as folder:  # the test's own folder is closed to other users
+        os.chmod(folder, 0o755)
+        (path,) = write_files(Path(folder), [random_bytes(2**20, 1)])
+        os.chmod(path, 0o644)
+        code = textwrap.dedent(READ_WITH_LITTLE_LOCKED_MEMORY) + textwrap.dedent(again)
+        last = run_python(code, path, str(limit), "100").splitlines()[-1]
+    if last.startswith("refused:"):
+        pytest.skip(last)
+    assert last == "noted: ()"
 
 
 class TestWithoutTheLibrary:
