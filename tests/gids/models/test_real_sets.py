@@ -64,10 +64,26 @@ def test_umls(shared_data: Path) -> None:
     assert trained(shared_data, "umls", "training.epochs=40").accuracy > 0.75
 
 
+def test_amazon_photo(shared_data: Path) -> None:
+    """The largest of the eight categories has a quarter of the products, which is what guessing is worth."""
+    short = ("training.epochs=8", "sampling.fanouts=[5, 5]", "sampling.batch_size=32")
+    score = trained(shared_data, "amazon_photo", *short, parts=(240, 2000))
+    assert score.accuracy > 0.4
+
+
+def test_debian(shared_data: Path) -> None:
+    """The largest of the 58 classes has a tenth of the packages, which is what guessing is worth."""
+    short = ("training.epochs=1", 'training.schedule="constant"', "training.average=0.0", "model.hidden=32")
+    sampling = ("sampling.fanouts=[2, 2]", "sampling.evaluation_fanouts=[2, 2]", "sampling.batch_size=512")
+    score = trained(shared_data, "debian", *short, *sampling, parts=(500, 2000))
+    assert score.accuracy > 0.4
+
+
 @pytest.mark.parametrize("name", ["acm", "amazon_photo", "cora", "umls"])
 def test_loaders_give_equal_losses(shared_data: Path, tmp_path: Path, name: str) -> None:
     """Bit for bit, of all steps; and other mini-batches give others."""
-    config = load_config(CONFIGS / f"{name}.toml", ["training.epochs=2", "bench.tuned_threads=3"])
+    few = ["sampling.fanouts=[5, 5]", "sampling.evaluation_fanouts=[1, 1]"]
+    config = load_config(CONFIGS / f"{name}.toml", ["training.epochs=2", "bench.tuned_threads=3", *few])
     if config.model.name is ModelName.RGAT:
         pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
     results = [
