@@ -34,6 +34,13 @@ def test_debian_is_better_than_averaged_neighbour_text() -> None:
     assert ours["test_macro_f1_mean"] >= 0.732
 
 
+def test_debian_has_equal_losses_through_both_loaders() -> None:
+    result = json.loads((REPOSITORY / "experiments" / "results" / "loaders_debian.json").read_text())
+    first, second = (result["loaders"][name]["runs"][0] for name in ("gids", "dgl-mmap"))
+    assert first["losses"]["values"] == second["losses"]["values"]
+    assert result["equal_losses"] is True
+
+
 def test_igbh_tiny_needs_its_graph() -> None:
     result = _result("igbh_tiny")
     for loader in ("gids", "dgl-mmap"):
