@@ -27,7 +27,7 @@ from gids.sampling.dgl_import import import_dgl
 dgl = import_dgl()
 
 
-class DataLoader(dgl.dataloading.DataLoader):  # type: ignore[misc,name-defined]
+class DataLoader(dgl.dataloading.DataLoader):  # type: ignore[misc,name-defined]  # DGL has no types
     """In the place of `dgl.dataloading.DataLoader`, with any sampler that gives blocks.
 
     With `features`, their rows are read ahead and are ``blocks[0].srcdata[feature_name]``; all else is as

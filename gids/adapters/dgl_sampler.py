@@ -20,7 +20,7 @@ from gids.sampling.to_dgl import to_dgl
 dgl = import_dgl()
 
 
-class NeighborSampler(dgl.dataloading.BlockSampler):  # type: ignore[misc,name-defined]
+class NeighborSampler(dgl.dataloading.BlockSampler):  # type: ignore[misc,name-defined]  # DGL has no types
     """In the place of `dgl.dataloading.NeighborSampler`.
 
     Parameters

@@ -26,7 +26,7 @@ except ImportError as error:
     ) from error
 
 
-class Feature(_Feature):  # type: ignore[misc]
+class Feature(_Feature):  # type: ignore[misc]  # GraphBolt has no types
     """Rows that stay in files, for `dgl.graphbolt.BasicFeatureStore`. Any number of threads may read.
 
     Parameters

@@ -35,7 +35,7 @@ _WORKER_SETTINGS = (
 )
 
 
-class NeighborLoader(NodeLoader):  # type: ignore[misc]
+class NeighborLoader(NodeLoader):  # type: ignore[misc]  # PyG has no types
     """In the place of `torch_geometric.loader.NeighborLoader`; needs neither pyg-lib nor torch-sparse.
 
     Mini-batches have what PyG's have. Sampling runs in a thread, and rows that lie in files are read ahead

@@ -20,7 +20,7 @@ from gids.sampling.to_pyg import edges_by_hop
 NumNeighbors = Sequence[int] | Mapping[EdgeTypeLike, Sequence[int]]
 
 
-class Sampler(BaseSampler):  # type: ignore[misc]
+class Sampler(BaseSampler):  # type: ignore[misc]  # PyG has no types
     """Neighbour sampling for `torch_geometric.loader.NodeLoader`, without pyg-lib or torch-sparse.
 
     Parameters

@@ -82,7 +82,7 @@ def open_stores(
     return Stores(StoreFeatures(store, dataset.graph.schema, found, dtype), StoreGraph(dataset.graph))
 
 
-class StoreFeatures(FeatureStore):  # type: ignore[misc]
+class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no types
     """Rows of files as PyG's features: ``x`` of each node type that has any, ``y`` where there are labels.
 
     Reads through one cache; any number of threads. Read-only.
@@ -152,7 +152,7 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]
         return False
 
 
-class StoreGraph(GraphStore):  # type: ignore[misc]
+class StoreGraph(GraphStore):  # type: ignore[misc]  # PyG has no types
     """CSC arrays of a graph as PyG's edges. Read-only; int32 indices are widened when they are asked for."""
 
     def __init__(self, graph: Graph) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ def _on_device(method: Method) -> Method:
         with self.current():
             return method(self, *arguments, **named)
 
-    return called  # type: ignore[return-value]
+    return cast(Method, called)
 
 
 class CupyEvent(GpuEvent):

@@ -9,23 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("psutil")
-from gids.errors import PackageMissing, UnknownNodeType  # noqa: E402
-from gids.sampling.dgl_import import import_dgl  # noqa: E402
+from gids.errors import PackageMissing, UnknownNodeType
+from gids.sampling.dgl_import import import_dgl
 
 try:
     dgl = import_dgl()
 except PackageMissing as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
-import bam  # noqa: E402
-import gids  # noqa: E402
-from bam.errors import ConfigError  # noqa: E402
-from gids.dgl import DataLoader, MultiLayerFullNeighborSampler, NeighborSampler, graph_of  # noqa: E402
-from gids.graph.convert import convert_igbh  # noqa: E402
-from gids.graph.synth import synthesize  # noqa: E402
+import bam
+import gids
+from bam.errors import ConfigError
+from gids.dgl import DataLoader, MultiLayerFullNeighborSampler, NeighborSampler, graph_of
+from gids.graph.convert import convert_igbh
+from gids.graph.synth import synthesize
 
 TO, BACK = ("author", "writes", "paper"), ("paper", "written_by", "author")
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-import bam  # noqa: E402
-from bam.errors import ConfigError, RowOutOfRange  # noqa: E402
-from gids.errors import PackageMissing, UnknownNodeType  # noqa: E402
-from gids.sampling.dgl_import import import_dgl  # noqa: E402
+import bam
+from bam.errors import ConfigError, RowOutOfRange
+from gids.errors import PackageMissing, UnknownNodeType
+from gids.sampling.dgl_import import import_dgl
 
 MODULES = ("gids.graphbolt", "gids.adapters.graphbolt_feature")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'gids-bam[pyg]'")
 
 import bam  # noqa: E402

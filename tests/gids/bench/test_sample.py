@@ -81,9 +81,9 @@ class Counter:
 def test_samplers_that_count_differently_are_not_compared() -> None:
     work = Work([3, 2], "paper", 16, 0, 2)
     one = Counter({"a__r__b 0": 7, "a__r__b 1": 4, "a": 9})
-    sample._require_equal_counts(one, one, work)  # type: ignore[arg-type]
+    sample._require_equal_counts(one, one, work)
     with pytest.raises(CountsDiffer, match=r"a__r__b 1.*\(4, 5\)"):
-        sample._require_equal_counts(one, Counter({**one.counts(work), "a__r__b 1": 5}), work)  # type: ignore[arg-type]
+        sample._require_equal_counts(one, Counter({**one.counts(work), "a__r__b 1": 5}), work)
 
 
 def test_figure_is_the_speed_and_how_many_times_dgl_it_is() -> None:
@@ -111,7 +111,7 @@ class Digester(Counter):
 def test_batches_that_differ_are_not_timed() -> None:
     samplers = [Digester("gids", "x"), Digester("dgl", ""), Digester("gids-cuda", "y")]
     with pytest.raises(BatchesDiffer, match="512 seeds"):
-        sample._measure(samplers, SMALL, (3, 2), 512)  # type: ignore[arg-type]
+        sample._measure(samplers, SMALL, (3, 2), 512)
 
 
 def test_mini_batches_go_round_the_nodes() -> None:

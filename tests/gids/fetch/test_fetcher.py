@@ -118,7 +118,7 @@ def test_a_cache_with_room_for_everything_reads_each_page_once_and_stops_plannin
     tables = stored(tmp_path, "6MiB", "look_ahead_global")
     foreseen = []
     for table in tables.values():
-        table.foresee = lambda rows, number: foreseen.append(number)  # type: ignore[method-assign]
+        table.foresee = lambda rows, number: foreseen.append(number)
     store = FeatureStore(tables, keeps_all=True)
     batches = trace(files)
     for attempt in range(3):

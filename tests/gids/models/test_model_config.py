@@ -21,7 +21,7 @@ from gids.models.config import ModelConfig, ModelName, SamplingConfig, TrainConf
 )
 def test_models(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ModelConfig(**settings)  # type: ignore[arg-type]
+        ModelConfig(**settings)
 
 
 def test_heads_matter_to_attention_only() -> None:
@@ -42,7 +42,7 @@ def test_heads_matter_to_attention_only() -> None:
 )
 def test_training(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TrainConfig(**settings)  # type: ignore[arg-type]
+        TrainConfig(**settings)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_training(settings: dict[str, int], message: str) -> None:
 )
 def test_sampling(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SamplingConfig(**settings)  # type: ignore[arg-type]
+        SamplingConfig(**settings)

@@ -117,7 +117,7 @@ def test_batches_are_the_data_sets_rows(shared_data: Path) -> None:
         for part, expected in ((Part.TRAIN, split.train), (Part.VALIDATION, split.validation)):
             seen = []
             for batch in batches(part, 0):
-                nodes = batch.nodes["concept"]  # type: ignore[attr-defined]
+                nodes = batch.nodes["concept"]
                 seeds = nodes[: batch.blocks[-1].num_dst["concept"]]
                 assert np.array_equal(batch.features["concept"].numpy(), np.eye(135, dtype=np.float32)[nodes])
                 assert np.array_equal(batch.labels["concept"].numpy(), task.labels[seeds])

@@ -26,7 +26,7 @@ def batches(part: Part, epoch: int) -> Iterable[HandMadeBatch]:
 
 
 def run(**settings: object) -> TrainResult:
-    return train(spec_of(random_graph()), MODEL, TrainConfig(**settings), batches, steps_per_epoch=4)[1]  # type: ignore[arg-type]
+    return train(spec_of(random_graph()), MODEL, TrainConfig(**settings), batches, steps_per_epoch=4)[1]
 
 
 def test_learns_by_heart() -> None:

@@ -201,7 +201,7 @@ def errors_of(library: ctypes.CDLL, graph: Graph, seeds: object) -> list[GidsErr
     sampler = NeighborSampler([2, 2])
     on_gpu = CudaSampler(sampler, graph, kernels=HostKernels(library))
     errors = []
-    for sample in (lambda: sampler.sample(graph, seeds), lambda: on_gpu.sample(seeds)):  # type: ignore[arg-type]
+    for sample in (lambda: sampler.sample(graph, seeds), lambda: on_gpu.sample(seeds)):
         with pytest.raises(GidsError) as caught:
             sample()
         errors.append(caught.value)
@@ -284,7 +284,7 @@ def test_conversions_do_not_see_a_difference(library: ctypes.CDLL, resample: boo
     assert batch_sha256(found.to_host()) == batch_sha256(expected)
     assert TensorBatch.of(found) is found
     assert_equal_batches(TensorBatch.of(expected), expected)
-    found.record_stream(None)  # type: ignore[arg-type]  # tensors of the CPU need no stream
+    found.record_stream(None)  # tensors of the CPU need no stream
     by_hop, expected_by_hop = edges_by_hop(found), edges_by_hop(TensorBatch.of(expected))
     for edge_type, edges in expected_by_hop.items():
         assert by_hop[edge_type].counts == edges.counts

@@ -11,23 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'gids-bam[arrow]'")
-import pyarrow.ipc  # noqa: E402
-import pyarrow.parquet  # noqa: E402
-
-import bam  # noqa: E402
-import gids  # noqa: E402
-from bam.errors import BamError, ConfigError, FileChangedError  # noqa: E402
-from gids.cli.main import main  # noqa: E402
-from gids.errors import TableError, UnknownColumn  # noqa: E402
-from gids.table.arrow_file import ArrowFile, column_type  # noqa: E402
-from gids.table.arrow_source import ArrowSource  # noqa: E402
-from gids.table.features import column_features  # noqa: E402
-from gids.table.write import append_arrow, convert_table, write_arrow  # noqa: E402
+import bam
+import gids
+from bam.errors import BamError, ConfigError, FileChangedError
+from gids.cli.main import main
+from gids.errors import TableError, UnknownColumn
+from gids.table.arrow_file import ArrowFile, column_type
+from gids.table.arrow_source import ArrowSource
+from gids.table.features import column_features
+from gids.table.write import append_arrow, convert_table, write_arrow
 
 TYPES = {
     "float16": pa.float16(),

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'gids-bam[databases]'")
 import gids
 from bam.errors import ConfigError
 from gids.cli.main import main

@@ -80,7 +80,7 @@ def check_lockstep(gpu: Gpu, policy: PolicyKind, n_lines: int, n_pages: int, n_s
     from test_host_equals_reference import Lockstep, random_steps
 
     cache, plain = DeviceCache(gpu, n_lines, policy, 12345), reference_cache(n_lines, policy, 12345)
-    lockstep = Lockstep([cache, plain])  # type: ignore[list-item]
+    lockstep = Lockstep([cache, plain])
     for number, step in enumerate(random_steps(n_steps, n_pages, np.random.default_rng(n_lines))):
         lockstep.run(step)
         if number % 8 == 0:
