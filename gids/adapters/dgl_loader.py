@@ -14,14 +14,14 @@ from bam.errors import ConfigError
 from gids.adapters.dgl_graph import dgl_graph_of
 from gids.adapters.dgl_sampler import NeighborSampler
 from gids.adapters.read_ahead import ForeignBatch, ReadAhead, ReadBatch
-from gids.adapters.rows import as_numbers, open_rows
+from gids.adapters.rows import as_numbers
 from gids.fetch.counts import FetchCounts, merged
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
 from gids.graph.schema import Schema
-from gids.loader.loader import Rows
+from gids.loader.arguments import Rows, open_rows
 from gids.sampling.dgl_import import import_dgl
 
 dgl = import_dgl()

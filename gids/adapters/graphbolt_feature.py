@@ -12,7 +12,7 @@ from gids.adapters.rows import as_numbers, read_rows
 from gids.errors import PackageMissing
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.table import as_table
-from gids.loader.loader import Rows
+from gids.loader.arguments import Rows
 from gids.sampling.dgl_import import import_dgl
 
 import_dgl()

@@ -18,13 +18,13 @@ from gids.adapters.pyg_graph import graph_of
 from gids.adapters.pyg_sampler import NumNeighbors, Sampler, nodes_of
 from gids.adapters.pyg_stores import StoreFeatures, StoreGraph, Stores, X, Y, open_stores
 from gids.adapters.read_ahead import ForeignBatch, ReadAhead, ReadBatch
-from gids.adapters.rows import as_numbers, open_rows
+from gids.adapters.rows import as_numbers
 from gids.fetch.counts import FetchCounts, merged
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
-from gids.loader.loader import Rows
+from gids.loader.arguments import Rows, open_rows
 
 logger = logging.getLogger(__name__)
 

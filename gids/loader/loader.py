@@ -8,28 +8,32 @@ import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
-import bam
 from bam.errors import ClosedError, ConfigError
-from gids.errors import UnknownNodeType
 from gids.fetch.accumulator import Accumulator, accumulate_bytes
 from gids.fetch.counts import merged
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
-from gids.fetch.open import FeatureSettings, open_features
+from gids.fetch.open import FeatureSettings
 from gids.fetch.output_pool import OutputPool
-from gids.fetch.storage_model import storage_model
-from gids.fetch.table import FeatureTable, as_table
 from gids.fetch.window_size import parse_window
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
+from gids.loader.arguments import (
+    Rows,
+    at_least,
+    checked_labels,
+    label_tensor,
+    open_rows,
+    required,
+    usable_device,
+)
 from gids.loader.cache_report import CacheReport
 from gids.loader.continued import BatchName, Continued, batch_names
 from gids.loader.metrics import LoaderMetrics
@@ -38,10 +42,6 @@ from gids.loader.pipeline import Pipeline, Prepared
 from gids.sampling.block import SampledBatch
 from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.seeds import SeedBatches
-
-Rows = FeatureTable | bam.VirtualArray | torch.Tensor | npt.NDArray[Any]
-
-Kind = TypeVar("Kind")
 
 STATE_VERSION = 1
 
@@ -139,13 +139,13 @@ class DataLoader:
         policy: str | None = None,
         queue_depth: int = 256,
     ) -> None:
-        self._dataset = graph if isinstance(graph, Dataset) else None
-        self.graph = _required("graph", graph.graph if isinstance(graph, Dataset) else graph, Graph)
-        self.sampler = _required("sampler", sampler, NeighborSampler)
+        dataset = graph if isinstance(graph, Dataset) else None
+        self.graph = required("graph", graph.graph if isinstance(graph, Dataset) else graph, Graph)
+        self.sampler = required("sampler", sampler, NeighborSampler)
         sampler.check(self.graph)
         parse_window(window, 0)  # raises, before any work
-        self.window, self.prefetch = window, _at_least("prefetch", prefetch, 1)
-        self.device = _usable_device(device)
+        self.window, self.prefetch = window, at_least("prefetch", prefetch, 1)
+        self.device = usable_device(device)
         self._seeds = SeedBatches(
             indices,
             self.graph.schema,
@@ -156,7 +156,7 @@ class DataLoader:
             rank=rank,
             world_size=world_size,
         )
-        self._labels = self._checked_labels(labels)
+        self._labels = checked_labels(labels, dataset, self.graph.schema)
         settings = FeatureSettings(
             cache=cache,
             cpu_buffer=cpu_buffer,
@@ -172,7 +172,8 @@ class DataLoader:
         self._peak_share = peak_share
         (ssd or USUAL_SSD).reads_needed(peak_share)  # raises where no share is given
         self._owns_features = not isinstance(features, FeatureStore)
-        self.features = self._open_features(features, settings)
+        given = dataset if features is None else features
+        self.features = open_rows(given, self.graph.schema, settings)
         self._window = parse_window(window, self.features.cache_bytes)
         self._crosses = bool(cross_epochs) and len(self._seeds) > 0
         self._continued: Continued | None = None
@@ -183,52 +184,6 @@ class DataLoader:
         self._closed = False
         self._metrics = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {})
         self._accumulator = self._new_accumulator()
-
-    def _open_features(
-        self, features: Mapping[str, Rows] | FeatureStore | None, settings: FeatureSettings
-    ) -> FeatureStore:
-        if isinstance(features, FeatureStore):
-            store = features
-        elif features is None:
-            store = open_features(self._dataset, settings)
-        else:
-            tables = {name: as_table(name, rows) for name, rows in features.items()}
-            model = storage_model(
-                None,
-                settings.page_bytes,
-                contiguous=settings.contiguous,
-                ssd=settings.ssd,
-                calibration=settings.calibration,
-            )
-            store = FeatureStore(tables, storage=model)
-        for name, table in store.tables.items():
-            index = self.graph.schema.node_type_index(name)  # raises where there is no such type
-            expected = self.graph.schema.num_nodes[self.graph.schema.node_types[index]]
-            if table.n_rows != expected:
-                raise ConfigError(
-                    f"features[{name!r}]", f"{table.n_rows} rows", f"{expected}, one for each node"
-                )
-        return store
-
-    def _checked_labels(
-        self, labels: Mapping[str, npt.ArrayLike] | str | None
-    ) -> dict[str, npt.NDArray[Any]]:
-        if isinstance(labels, str):
-            tasks = {} if self._dataset is None else self._dataset.tasks
-            if labels not in tasks:
-                known = ", ".join(map(repr, tasks)) or "none: give a mapping of node types to arrays"
-                raise ConfigError("labels", labels, f"a task of the data set ({known})")
-            labels = {tasks[labels].node_type: tasks[labels].labels}
-        checked = {}
-        for name, values in (labels or {}).items():
-            if name not in self.graph.schema.num_nodes:
-                raise UnknownNodeType(name, self.graph.schema.num_nodes)
-            array = np.asarray(values)
-            if len(array) != self.graph.schema.num_nodes[name]:
-                expected = f"{self.graph.schema.num_nodes[name]}, one for each node"
-                raise ConfigError(f"labels[{name!r}]", f"{len(array)} labels", expected)
-            checked[name] = array
-        return checked
 
     def __len__(self) -> int:
         """Mini-batches of an epoch, for this rank."""
@@ -245,7 +200,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, from its start."""
-        self._epoch, self._first_batch, self._delivered = _at_least("epoch", epoch, 0), 0, 0
+        self._epoch, self._first_batch, self._delivered = at_least("epoch", epoch, 0), 0, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: mini-batches handed out count, those under way do not. Plain JSON types.
@@ -374,7 +329,7 @@ class DataLoader:
             {},
         )
         labels = {
-            name: _label_tensor(values[batch.output_nodes[name]]) for name, values in self._labels.items()
+            name: label_tensor(values[batch.output_nodes[name]]) for name, values in self._labels.items()
         }
         scales = {
             name: table.scale for name, table in self.features.tables.items() if table.scale is not None
@@ -435,29 +390,3 @@ def _sample_batch(
     """Not a method: a pipeline that goes on after an epoch must not keep its loader alive."""
     found = seeds.batch(name.epoch, name.number)
     return sampler.sample(graph, found.nodes, epoch=name.epoch, batch=found.number)
-
-
-def _required(name: str, value: Any, kind: type[Kind]) -> Kind:
-    if not isinstance(value, kind):
-        raise ConfigError(name, type(value).__name__, f"a {kind.__name__}")
-    return value
-
-
-def _at_least(name: str, value: int, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ConfigError(name, value, f"a whole number from {low} on")
-    return int(value)
-
-
-def _label_tensor(labels: npt.NDArray[Any]) -> torch.Tensor:
-    """Class numbers as int64, which PyTorch's losses take; other labels as they are."""
-    return torch.from_numpy(labels.astype(np.int64) if labels.dtype.kind in "iu" else labels)
-
-
-def _usable_device(device: torch.device | str) -> torch.device:
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError("device", str(device), f"a device this PyTorch can use ({error})") from error
-    return found
