@@ -55,9 +55,10 @@ class JoinedLayout:
                 extents.append(Extent(position, extent.length, number, extent.file_offset))
                 position += extent.length
             while position % page_bytes:
-                last = extents[-1]
-                n_bytes = min(last.length, page_bytes - position % page_bytes)
-                extents.append(Extent(position, n_bytes, last.file, last.file_offset))
+                # The longest: padding by short pieces would take as many reads.
+                any_bytes = max(extents, key=lambda extent: extent.length)
+                n_bytes = min(any_bytes.length, page_bytes - position % page_bytes)
+                extents.append(Extent(position, n_bytes, any_bytes.file, any_bytes.file_offset))
                 position += n_bytes
             files += layout.files
         return cls(Layout(tuple(files), position, tuple(extents)), tuple(first_bytes))
@@ -146,6 +147,7 @@ class DeviceGroup:
                 by_row_bytes.setdefault(self._description(name).row_bytes, []).append(name)
             rows = {name: gpu.vector(each, np.dtype(np.int64)) for name, each in ids.items()}
             outputs = {name: self._output(name, rows[name], (out or {}).get(name)) for name in ids}
+            uses_of = self._uses(rows, next_use)  # all checked before anything is begun
             running = []
             for row_bytes, names in by_row_bytes.items():
                 parts, first = [], 0
@@ -154,10 +156,7 @@ class DeviceGroup:
                     parts.append(RowPart(first, n_rows, start, outputs[name]))
                     first += math.prod(rows[name].shape)
                 joined = gpu.joined([rows[name] for name in names])
-                uses = None
-                if next_use is not None:
-                    each = [gpu.vector(next_use[name], np.dtype(np.uint64)) for name in names]
-                    uses = gpu.joined(each)
+                uses = gpu.joined([uses_of[name] for name in names]) if uses_of else None
                 request = RowRequest(joined, row_bytes, tuple(parts), uses)
                 running.append(self._store.begin(request))
         given = out or {}
@@ -194,6 +193,22 @@ class DeviceGroup:
         if name not in self._descriptions:
             raise ConfigError("ids", name, f"one of {', '.join(map(repr, self.names))}")
         return self._descriptions[name]
+
+    def _uses(
+        self, rows: Mapping[str, DeviceTensor], next_use: Mapping[str, object] | None
+    ) -> dict[str, DeviceTensor]:
+        """A number for each id: kernels find them by position."""
+        if next_use is None:
+            return {}
+        found = {}
+        for name, ids in rows.items():
+            if name not in next_use:
+                raise ConfigError("next_use", list(next_use), f"numbers for {name!r} too")
+            found[name] = self._store.gpu.vector(next_use[name], np.dtype(np.uint64))
+            if math.prod(found[name].shape) != math.prod(ids.shape):
+                expected = f"{math.prod(ids.shape)} numbers, one for each id"
+                raise ConfigError(f"next_use[{name!r}]", found[name].shape, expected)
+        return found
 
     def _output(self, name: str, rows: DeviceTensor, out: Any) -> DeviceTensor:
         description, gpu = self._descriptions[name], self._store.gpu

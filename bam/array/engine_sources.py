@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bam.array.description import ArrayDescription, check_dtype, check_shape
 from bam.array.npy_header import parse_header
 from bam.array.sources import Source
-from bam.errors import SourceError
+from bam.errors import ConfigError, SourceError
 from bam.layout import Layout
 from bam.storage.engine import Engine
 from bam.storage.nvme.drive_run import DriveRun
@@ -73,6 +73,8 @@ class NvmeSource(Source):
     def describe(self) -> ArrayDescription:
         member = self.store.member(self.name)
         where = f"{self.store.name}/{member.name}"
+        if (self.dtype is None) != (self.shape is None):
+            raise ConfigError("dtype, shape", (self.dtype, self.shape), "both, or neither")
         if self.dtype is not None and self.shape is not None:
             return self._rows(where, 0, np.dtype(self.dtype), self.shape)
 

@@ -49,7 +49,7 @@ def open_array(
     seed: int = ...,
     reader: ReaderKind | str = ...,
     wrap: Callable[[Engine], Engine] | None = ...,
-    device: Literal["cpu"] = ...,
+    device: Literal["cpu", DeviceKind.CPU] = ...,
     gpu: GpuSettings | None = ...,
 ) -> VirtualArray: ...
 
@@ -73,7 +73,7 @@ def open_array(
     seed: int = ...,
     reader: ReaderKind | str = ...,
     wrap: Callable[[Engine], Engine] | None = ...,
-    device: Literal["cuda"],
+    device: Literal["cuda", DeviceKind.CUDA],
     gpu: GpuSettings | None = ...,
 ) -> DeviceArray: ...
 

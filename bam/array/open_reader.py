@@ -82,7 +82,8 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
             opened.callback(lease.cache.close)
         reader = _make_reader(native, description, engine, lease, config)
         opened.callback(reader.close)
-        for note in reader.notes():
+        reader_notes = reader.notes()
+        for note in reader_notes:
             logger.warning("%s", note)
         info = ArrayInfo(
             reader="native" if native else "reference",
@@ -91,7 +92,7 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
             page_bytes=lease.cache.page_bytes,
             cache_lines=lease.cache.n_pages,
             engine=engine.info(),
-            notes=(*notes, *reader.notes()),
+            notes=(*notes, *reader_notes),
         )
         opened.pop_all()
     return OpenReader(reader, lease.cache, engine, files_engine, info, owns_cache)
@@ -117,7 +118,11 @@ def open_device_array(
     """
     with ExitStack() as opened:
         native, store = _open_store(opened, description, config, settings, wrap, gpu)
-        return DeviceArray(description, config, settings, store, native, opened.pop_all())
+        closing = ExitStack()
+        array = DeviceArray(description, config, settings, store, native, closing)
+        # Not before: filling the constant buffer can fail, and then nobody else would close all this.
+        closing.push(opened.pop_all())
+        return array
 
 
 def open_device_group(
@@ -172,7 +177,15 @@ def _open_store(
     cache = CacheSettings(lines, config.page_bytes, config.policy, config.seed)
     run = description.run if wrap is None else None  # a wrapper sees what an engine reads
     store = DeviceStore(
-        gpu, native, description.layout, cache, config.page_bytes, settings, config.timeout_s, run
+        gpu,
+        native,
+        description.layout,
+        cache,
+        config.page_bytes,
+        settings,
+        config.timeout_s,
+        run,
+        config.close_timeout_s,
     )
     opened.callback(store.close)
     return native, store

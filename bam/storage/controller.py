@@ -76,7 +76,7 @@ class SoftwareController:
         self.n_blocks = -(-layout.logical_bytes // BLOCK_BYTES)
         self._paths = tuple(file.path for file in engine.files)
         self._kept: list[npt.NDArray[np.uint8]] = []  # reads given up end in these
-        self._keep_for_good = False
+        self._keep_for_good = self._stopping = False
         self.queues = HostQueues(n_queue_pairs, depth)
         try:
             self.server = QueueServer(engine, layout, self.queues.pairs, settings)
@@ -115,7 +115,9 @@ class SoftwareController:
         outcome = self.queues.read(lbas.astype(np.uint64), blocks_per_read, out, self.timeout_s)
         if outcome.state is BatchState.DONE:
             return
-        if outcome.state is not BatchState.FAILED or outcome.dw0 == errno_codes.ETIMEDOUT:
+        # A batch tells of its first failure only: while the controller stops, others may have been given up.
+        given_up = outcome.dw0 == errno_codes.ETIMEDOUT or self._stopping
+        if outcome.state is not BatchState.FAILED or given_up:
             self._kept.append(out)
         if outcome.state is BatchState.FAILED:
             raise self._storage_error(outcome, int(lbas[outcome.position]), blocks_per_read)
@@ -144,6 +146,7 @@ class SoftwareController:
             Reads have not ended in `close_timeout_s`: whoever waits for them gets a StorageError (ETIMEDOUT),
             and they are left behind. The controller has stopped all the same.
         """
+        self._stopping = True
         self.queues.set_life(QueueLife.CLOSING)
         try:
             self.server.stop()

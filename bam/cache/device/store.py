@@ -77,6 +77,8 @@ class DeviceStore:
         Reads that make no progress for so long are given up.
     run : DriveRun, optional
         All of the layout's bytes on an NVMe drive: kernels read it themselves, without the engine.
+    close_timeout_s : float
+        How long closing waits for reads under way.
 
     Raises
     ------
@@ -93,6 +95,7 @@ class DeviceStore:
         settings: GpuSettings,
         timeout_s: float,
         run: DriveRun | None = None,
+        close_timeout_s: float = 10.0,
     ) -> None:
         self.gpu, self.layout, self.timeout_s, self.page_bytes = gpu, layout, timeout_s, page_bytes
         self._paths = tuple(file.path for file in engine.files)
@@ -109,7 +112,11 @@ class DeviceStore:
                 self._server = DriveServer(run, on_drive, page_bytes)
             else:
                 controller = ControllerSettings(
-                    settings.host_threads, settings.read_depth, max(512, page_bytes), settings.cores
+                    settings.host_threads,
+                    settings.read_depth,
+                    max(512, page_bytes),
+                    settings.cores,
+                    close_timeout_s,
                 )
                 self._server = QueueServer(
                     engine, layout, self.memory.queues.pairs, controller, self.memory.staging.array

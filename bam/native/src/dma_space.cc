@@ -78,11 +78,16 @@ int DmaSpace::map(void* base, size_t bytes, uint64_t* iova) {
   uint64_t address = reinterpret_cast<uint64_t>(base);
   if (address % kPage != 0 || bytes % kPage != 0 || bytes == 0) return EINVAL;
   std::unique_lock lock(mutex_);
-  if (mappings_.count(address) != 0) return EEXIST;
+  if (auto found = mappings_.find(address); found != mappings_.end()) {
+    if (found->second.bytes != bytes) return EEXIST;
+    found->second.users++;
+    *iova = found->second.iova;
+    return 0;
+  }
   if (kind_ == DmaKind::identity) *iova = address;
   else if (!choose_iova(bytes, iova)) return ENOSPC;
   if (int error = request(encode_map(kind_, ioas_, address, bytes, *iova))) return error;
-  mappings_[address] = {bytes, *iova};
+  mappings_[address] = {bytes, *iova, 1};
   used_[*iova] = bytes;
   return 0;
 }
@@ -90,7 +95,7 @@ int DmaSpace::map(void* base, size_t bytes, uint64_t* iova) {
 void DmaSpace::unmap(void* base) {
   std::unique_lock lock(mutex_);
   auto found = mappings_.find(reinterpret_cast<uint64_t>(base));
-  if (found == mappings_.end()) return;
+  if (found == mappings_.end() || --found->second.users != 0) return;
   if (fork_generation_ == fork_generation())
     request(encode_unmap(kind_, ioas_, found->second.bytes, found->second.iova));
   used_.erase(found->second.iova);

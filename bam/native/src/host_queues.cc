@@ -159,7 +159,10 @@ BatchOutcome HostQueues::run_batch(const BatchPlan& plan) {
     completed = batch->n_completed();
     if (completed == plan.count) return batch->outcome({BatchState::done, 0, 0, batch->first_dw0, 0, 0});
     bool ended = life != QueueLife::open || gave_up;
-    if (ended && completed == submitted) return batch->outcome(unfinished(BatchState::closed, completed));
+    if (ended && completed == submitted) {
+      BatchState state = life != QueueLife::open ? BatchState::closed : BatchState::timed_out;
+      return batch->outcome(unfinished(state, completed));
+    }
     if (life == QueueLife::dead && patience.quiet_rounds() >= kLastLooks)
       return unfinished(BatchState::closed, completed);
     if (submitted + completed != before) {

@@ -36,7 +36,9 @@ struct FinishedPart {
 // The part of a channel that completions reach; kept by outstanding commands, so it outlives an abandoned channel.
 class PartBoard final : public CommandOwner {
  public:
-  PartBoard(std::shared_ptr<NvmeDrive> drive, uint32_t parts) : drive_(std::move(drive)), pieces_(parts) {}
+  PartBoard(std::shared_ptr<NvmeDrive> drive, uint32_t parts) : drive_(std::move(drive)), pieces_(parts) {
+    finished_.reserve(parts);  // finish() is called while a queue pair is drained, and must not throw
+  }
 
   void finish(uint32_t pair, uint64_t part, const Completion& completion) override {
     int error = 0;
@@ -45,9 +47,11 @@ class PartBoard final : public CommandOwner {
     std::lock_guard lock(mutex_);
     finished_.push_back({part, status_of(completion.status), error});
   }
-  std::vector<FinishedPart> take_finished() {
+  // Swaps, so that neither side allocates again; `into` has room for every part, too.
+  void take_finished(std::vector<FinishedPart>* into) {
+    into->clear();
     std::lock_guard lock(mutex_);
-    return std::exchange(finished_, {});
+    into->swap(finished_);
   }
   Piece& piece(uint64_t part) { return pieces_[part]; }
 
@@ -98,6 +102,7 @@ class NvmeChannel final : public Channel {
   SlotPool<Request> requests_;
   SlotPool<Part> parts_;           // sent and not finished
   std::shared_ptr<PartBoard> board_;
+  std::vector<FinishedPart> taken_;
   std::deque<Part> waiting_;       // not sent yet
   std::deque<uint32_t> completed_; // requests to hand out
   std::vector<void*> registered_;
@@ -116,7 +121,9 @@ NvmeChannel::NvmeChannel(std::shared_ptr<NvmeEngine> engine, uint32_t depth)
       queues_(engine_->drive().queues()),
       requests_(depth),
       parts_(most_parts(*engine_)),
-      board_(std::make_shared<PartBoard>(engine_->shared_drive(), parts_.size())) {}
+      board_(std::make_shared<PartBoard>(engine_->shared_drive(), parts_.size())) {
+  taken_.reserve(parts_.size());
+}
 
 NvmeChannel::~NvmeChannel() {
   if (fork_.forked()) return;
@@ -205,14 +212,14 @@ uint32_t NvmeChannel::poll(ReadCompletion* completions, uint32_t capacity, uint3
 // Takes what has completed, and sends what there is now room for.
 void NvmeChannel::look() {
   for (uint32_t pair = 0; pair < queues_.pairs().size(); pair++) queues_.drain(pair);
-  std::vector<FinishedPart> finished = board_->take_finished();
-  for (const FinishedPart& done : finished) settle(done);
-  if (!finished.empty()) heard_ = Clock::now(), epoch_ = queues_.epoch();
+  board_->take_finished(&taken_);
+  for (const FinishedPart& done : taken_) settle(done);
+  if (!taken_.empty()) heard_ = Clock::now(), epoch_ = queues_.epoch();
   send();
   if (!waiting_.empty() && queues_.life() != QueueLife::open) {
     for (const Part& part : std::exchange(waiting_, {})) end_part(part.request, part.offset, ENODEV);
   }
-  if (finished.empty()) check_patience();
+  if (taken_.empty()) check_patience();
 }
 
 void NvmeChannel::settle(const FinishedPart& done) {

@@ -45,7 +45,7 @@ class DmaSpace {
   DmaSpace& operator=(const DmaSpace&) = delete;
 
   // Lets the drive use [base, base + bytes), whole memory pages. 0 or an errno: ENOMEM, the limit for locked memory;
-  // ENOSPC, no addresses left.
+  // ENOSPC, no addresses left. Memory that is mapped already is mapped until unmap() was called as often as map().
   int map(void* base, size_t bytes, uint64_t* iova);
   void unmap(void* base);
   // Memory of its own, zeroed, mapped and kept until the end. Null and an errno in `error`.
@@ -57,6 +57,7 @@ class DmaSpace {
   struct Mapping {
     uint64_t bytes;
     uint64_t iova;
+    uint32_t users;  // several threads of a controller register the same memory
   };
   bool choose_iova(uint64_t bytes, uint64_t* iova) const;
   int request(const DmaRequest& request) const;

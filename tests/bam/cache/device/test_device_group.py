@@ -56,3 +56,19 @@ def test_an_error_names_the_row_of_its_array(tmp_path: Path) -> None:
 def test_striped_arrays_cannot_share_a_store() -> None:
     with pytest.raises(ConfigError, match="striped"):
         JoinedLayout.of([Layout.striped(["a", "b"], 512, 4096)], 512)
+
+
+def test_next_uses_are_one_for_each_id_of_each_array(tmp_path: Path) -> None:
+    arrays = make_arrays(tmp_path)
+    sources = {name: tmp_path / f"{name}.npy" for name in arrays}
+    with open_group(sources, page_bytes=512, cache="8 lines", gpu=SETTINGS, on=EmulatedGpu()) as group:
+        ids = {"paper": np.array([3, 300]), "author": np.array([0])}
+        for uses in ({"paper": [7], "author": [8]}, {"paper": [7, 8]}):
+            with pytest.raises(ConfigError, match="next_use"):
+                group.begin(ids, next_use={name: np.array(each, np.uint64) for name, each in uses.items()})
+        assert group.stats().gathers == 0
+
+
+def test_space_is_filled_from_the_longest_piece() -> None:
+    layouts = [Layout.single("a", 0, 8192), Layout.single("b", 0, 4)]
+    assert len(JoinedLayout.of(layouts, 4096).layout.extents) == 3
