@@ -12,6 +12,7 @@ import torch
 
 from bam.errors import ConfigError
 from gids.adapters.dgl_graph import graph_of
+from gids.adapters.rows import worker_epoch
 from gids.graph.graph import Graph
 from gids.sampling import neighbor
 from gids.sampling.dgl_import import import_dgl
@@ -92,6 +93,7 @@ class NeighborSampler(dgl.dataloading.BlockSampler):  # type: ignore[misc,name-d
         batch = self._sampler.sample(
             graph,
             {name: np.asarray(ids, np.int64) for name, ids in seeds.items()},
+            epoch=worker_epoch(),
             batch=next(self._numbers) % 2**32,
         )
         _, _, blocks = to_dgl(batch)

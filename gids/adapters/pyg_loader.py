@@ -110,6 +110,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc]  # PyG has no types
         self._rows = self._rows_of(data, graph, features, settings)
         self._dtype, self._window, self._prefetch = dtype, window, prefetch
         self._user_transform, self._epoch = transform, 0
+        self._transform_output = transform_sampler_output
         self._read: ReadBatch | None = None
         self._samples_here = neighbor_sampler is not None
         self._counts: dict[str, FetchCounts] = {}
@@ -125,7 +126,6 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc]  # PyG has no types
             input_nodes=input_nodes,
             input_time=input_time,
             transform=self._finished,
-            transform_sampler_output=transform_sampler_output,
             filter_per_worker=False,
             **kwargs,
         )
@@ -157,7 +157,10 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc]  # PyG has no types
             if len(graph.schema.node_types) != 1:
                 raise ConfigError("features", type(features).__name__, "a mapping from node types")
             features = {graph.schema.node_types[0]: features}
-        return open_rows(features, graph.schema, FeatureSettings(**settings))
+        opened = open_rows(features, graph.schema, FeatureSettings(**settings))
+        if not isinstance(features, FeatureStore):
+            self._owned.append(opened)
+        return opened
 
     def __iter__(self) -> Iterator[Any]:
         # As PyTorch's iterator does, so that a seeded script goes on with the numbers it always had.
@@ -185,6 +188,8 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc]  # PyG has no types
                 output = sampler.sample(inputs, epoch, number)
             else:
                 output = sampler.sample_from_nodes(inputs)
+            if self._transform_output is not None:  # before it is known whose rows are needed
+                output = self._transform_output(output)
             found = nodes_of(output, self._homogeneous_type)
             empty = torch.empty(0, dtype=torch.int64)
             nodes = {name: np.asarray(found.get(name, empty), np.int64) for name in self._rows.tables}
@@ -215,7 +220,8 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc]  # PyG has no types
 
     def filter_fn(self, out: Any) -> Any:
         """PyG's own, over what was not read ahead."""
-        if not (isinstance(self.data, tuple) and isinstance(self.data[0], StoreFeatures)):
+        stores = self.data[0] if isinstance(self.data, tuple) else None
+        if not isinstance(stores, StoreFeatures) or self._rows is not stores.rows:
             return super().filter_fn(out)
         whole: Any = self.data
         self.data = (_Others(whole[0]), whole[1])

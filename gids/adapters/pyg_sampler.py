@@ -10,6 +10,7 @@ import torch
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput, SamplerOutput
 
 from bam.errors import ConfigError
+from gids.adapters.rows import worker_epoch
 from gids.graph.graph import Graph
 from gids.graph.schema import EdgeTypeLike
 from gids.sampling.block import SampledBatch
@@ -48,7 +49,7 @@ class Sampler(BaseSampler):  # type: ignore[misc]  # PyG has no types
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput | HeteroSamplerOutput:
         """Sample one mini-batch; the next call draws other neighbours."""
-        return self.sample(inputs, 0, next(self._numbers) % 2**32)
+        return self.sample(inputs, worker_epoch(), next(self._numbers) % 2**32)
 
     def sample_from_edges(self, *_: Any, **__: Any) -> Any:
         """Seeds are nodes.

@@ -30,3 +30,9 @@ def as_numbers(rows: torch.Tensor, table: FeatureTable, dtype: torch.dtype | Non
     if table.scale is not None:
         rows = rows.to(torch.float32) * table.scale
     return rows if dtype is None else rows.to(dtype)
+
+
+def worker_epoch() -> int:
+    """Another number in each worker process and each of its epochs: their counters all begin at 0."""
+    worker = torch.utils.data.get_worker_info()
+    return 0 if worker is None else worker.seed % 2**32

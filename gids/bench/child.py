@@ -162,9 +162,11 @@ def _trainer(job: Job, data: LoaderData) -> Trainer:
         name: torch.zeros(len(small.nodes[name]), each.dim) for name, each in data.mapped_features.items()
     }
     labels = {data.task.node_type: torch.zeros(small.node_counts[0][data.task.node_type], dtype=torch.int64)}
-    throw_away = Trainer(build_model(spec, config.model, config.training.seed), config.training, 1)
+    counts = data.task.class_counts(data.task.usual_split(config.data.split).train)
+    throw_away = Trainer(build_model(spec, config.model, config.training.seed), config.training, 1, counts)
     throw_away.step(LoadedBatch(small, features, labels, {}, 0.0, 0.0))
-    return Trainer(build_model(spec, config.model, config.training.seed), config.training, job.steps)
+    model = build_model(spec, config.model, config.training.seed)
+    return Trainer(model, config.training, job.steps, counts)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from gids.graph.igbh import is_igbh, open_igbh
 from gids.graph.open_dataset import open_dataset
 from gids.graph.progress import Progress, no_progress
 from gids.graph.real.by_name import FIXED_SPLITS, RANDOM_SPLITS, load_real
-from gids.graph.splits import Split
 from gids.graph.store import is_store, open_store
 from gids.graph.synth import synthesize
 
@@ -103,16 +102,9 @@ def open_data(config: DataConfig, root: Path, work: Path) -> LoaderData:
     return LoaderData(dataset, mapped, _task(dataset, config.task))
 
 
-def split_of(task: Task, config: DataConfig) -> Split:
-    """Nodes that train, validate and test."""
-    if config.split:
-        return task.split(config.split)
-    return task.given if task.given is not None else task.split()
-
-
 def train_plan_of(config: RunConfig, data: LoaderData) -> BatchPlan:
     """Mini-batches of the training part."""
-    seeds = {data.task.node_type: split_of(data.task, config.data).train}
+    seeds = {data.task.node_type: data.task.usual_split(config.data.split).train}
     return BatchPlan(
         seeds,
         config.sampling.fanouts,

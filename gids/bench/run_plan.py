@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import torch
 
+from bam.errors import ConfigError
 from gids.bench.loaders.base import LoadedBatch, LoaderData
 from gids.bench.sources import BatchPlan, SampledSource
 from gids.config.sections import RunConfig
@@ -115,9 +116,11 @@ def sample_run(
 ) -> SampledRun:
     """Sample mini-batches, and train on two of them with features of zeros where `compute` is to be timed."""
     source = SampledSource(data.dataset.graph, plan)
-    batches = list(islice(source.batches(0), n_batches))
+    if len(source) == 0:
+        raise ConfigError("data", config.data.folder, "a training part with seeds")
+    batches = list(islice(_from_epoch(source, 0), n_batches))  # of several epochs where one is short
     begin = time.perf_counter()
-    for _ in islice(source.batches(1), len(batches)):
+    for _ in islice(_from_epoch(source, len(batches)), len(batches)):
         pass
     sampling_s = (time.perf_counter() - begin) / len(batches)
     first_page, page_bytes = _first_pages(data, config.loader.page_bytes), config.loader.page_bytes
@@ -208,10 +211,15 @@ def _first_pages(data: LoaderData, page_bytes: int) -> Mapping[str, int]:
     return first
 
 
+def _from_epoch(source: SampledSource, first: int) -> Iterator[SampledBatch]:
+    return (batch for epoch in count(first) for batch in source.batches(epoch))
+
+
 def _compute_s(data: LoaderData, config: RunConfig, batches: list[SampledBatch]) -> float:
     spec = DataSpec.of_dataset(data.dataset, config.data.task)
     model = build_model(spec, config.model, config.training.seed)
-    trainer = Trainer(model, config.training, _COMPUTE_STEPS + 1)
+    counts = data.task.class_counts(data.task.usual_split(config.data.split).train)
+    trainer = Trainer(model, config.training, _COMPUTE_STEPS + 1, counts)
     seconds = []
     for batch in batches[: _COMPUTE_STEPS + 1]:
         features = {

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from bam.bench.machine import command, commit, describe_machine
 from gids.bench.checkpoint import RunFolder, RunState, fingerprint
-from gids.bench.data import open_data, split_of
+from gids.bench.data import open_data
 from gids.bench.loaders import LOADERS, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.observe import peak_rss_bytes
 from gids.bench.sources import BatchPlan
@@ -103,7 +103,7 @@ def run_training(
 
 
 def _plan(config: RunConfig, data: LoaderData, part: Part) -> BatchPlan:
-    split, sampling, task = split_of(data.task, config.data), config.sampling, data.task
+    split, sampling, task = data.task.usual_split(config.data.split), config.sampling, data.task
     ids = {Part.TRAIN: split.train, Part.VALIDATION: split.validation, Part.TEST: split.test}[part]
     if (task.labels[ids] < 0).any():
         raise DatasetError(str(data.dataset.path), f"labels of all {part.value} nodes", "nodes without one")
@@ -140,7 +140,7 @@ class _Run:
             self._model,
             config.training,
             len(parts[Part.TRAIN]) * config.training.epochs,
-            data.task.class_counts(split_of(data.task, config.data).train),
+            data.task.class_counts(data.task.usual_split(config.data.split).train),
         )
         self._state = folder.load(_fingerprint(config, parts))
         self._new_losses: list[torch.Tensor] = []

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if name not in dataset.tasks:
         raise ConfigError("--task", name, f"a task of the data set; {did_you_mean(name, dataset.tasks)}")
     task = dataset.tasks[name]
-    split = task.split(arguments.split) if arguments.split else (task.given or task.split())
+    split = task.usual_split(arguments.split or "")
     fanouts = [int(each) for each in arguments.fanouts.split(",")]
     found = expect_requests(
         dataset.graph,

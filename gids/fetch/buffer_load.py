@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import bam
-from bam.errors import BamError
 from gids.fetch.constant_buffer import ConstantBuffer
 from gids.graph.progress import Bar, Progress, no_progress
 
@@ -41,13 +40,13 @@ class BufferLoad:
 
     Attributes
     ----------
-    error : BamError or None
+    error : Exception or None
     """
 
     def __init__(self, sources: Sequence[BufferSource], progress: Progress = no_progress) -> None:
         self._sources, self._progress = sources, progress
         self._stopped = threading.Event()
-        self.error: BamError | None = None
+        self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="gids-constant-buffer", daemon=True)
         self._thread.start()
 
@@ -70,15 +69,17 @@ class BufferLoad:
 
     def _run(self) -> None:
         total = sum(source.buffer.row_bytes * source.buffer.n_rows for source in self._sources)
-        bar = self._progress("constant buffer", total, 0)
+        bar: Bar | None = None
         try:
+            bar = self._progress("constant buffer", total, 0)
             for source in self._sources:
                 self._fill(source, bar)
-        except BamError as error:
+        except Exception as error:  # whatever it is: this thread has nobody else to tell
             self.error = error
             logger.warning("the constant buffer stays as it is, and its other rows are read: %s", error)
         finally:
-            bar.close()
+            if bar is not None:
+                bar.close()
             for source in self._sources:
                 source.array.close()
 

@@ -12,7 +12,7 @@ import bam
 from bam.errors import ConfigError
 from gids.fetch.counts import FetchCounts
 from gids.fetch.table import Bytes, FeatureTable
-from gids.fetch.window import RowIds, RowPages, Uses
+from gids.fetch.window import HORIZON, UNKNOWN_USE, RowIds, RowPages, Uses
 
 
 class ColumnTable(FeatureTable):
@@ -67,10 +67,8 @@ class ColumnTable(FeatureTable):
             array.note_next_use(rows, uses)
 
     def forget(self) -> None:
-        from gids.fetch.window import HORIZON
-
         for array in self._columns.values():
-            array.forget_next_uses(HORIZON, HORIZON + (HORIZON - 1) // 2)
+            array.forget_next_uses(HORIZON, UNKNOWN_USE)
 
     def counts(self) -> FetchCounts:
         return sum((FetchCounts.of(0, array.stats()) for array in self._columns.values()), FetchCounts())

@@ -19,12 +19,11 @@ from gids.fetch.accumulator import MARGIN, MAX_BATCHES, WORTHWHILE_GAIN
 from gids.fetch.cost_model import CostModel
 from gids.fetch.read_plan import ReadRules
 from gids.fetch.reference import forecast_uses, next_uses, row_pages
-from gids.fetch.window import HORIZON, Uses
+from gids.fetch.window import UNKNOWN_USE, Uses
 
 #: Rows of one mini-batch by table, in the order asked for.
 Batch = Mapping[str, Sequence[int]]
 #: When pages outside the window are used again, where nothing is known of their hotness.
-_BEYOND = HORIZON + (HORIZON - 1) // 2
 
 
 def plain_read_lengths(pages: set[int], rules: ReadRules) -> list[int]:
@@ -218,7 +217,7 @@ class FetchModel:
     ) -> None:
         rows = [row for batch in group for row in batch[name]]
         places = [place for batch in out_rows for place in batch[name]]
-        estimated = np.full(len(rows), _BEYOND, np.uint64)
+        estimated = np.full(len(rows), UNKNOWN_USE, np.uint64)
         if self._forecast is not None:
             estimated = self._forecast.estimates(name, rows)
         beyond = {name: estimated}

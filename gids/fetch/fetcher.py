@@ -160,6 +160,9 @@ class Fetcher:
     def announce(self, batch: SampledBatch | PlannedBatch) -> None:
         """The mini-batch will be read after all that were announced before it."""
         plan = batch if isinstance(batch, PlannedBatch) else self.plan(batch)
+        if plan.stored and bool(plan.pages) == self._store.settled:
+            # Planned before the store settled, or after: counts must not depend on which thread was faster.
+            plan = self.plan(plan.batch)
         number = self._store.next_number()
         entry = WindowEntry(number, plan.stored, plan.pages)
         self._window.push(entry)
@@ -270,12 +273,14 @@ class Fetcher:
 
     def close(self) -> None:
         """Forget what was announced and not read."""
+        # Other loaders share the tables: nothing of theirs is forgotten after an iteration that read it all.
+        unread = len(self._announced) > 0 or len(self._window) > 0
         self._announced.clear()
         self._done.clear()
-        if len(self._window):
+        if unread:
             self._window = Window()
-        for table in self._store.tables.values():
-            table.forget()
+            for table in self._store.tables.values():
+                table.forget()
 
 
 @dataclass(frozen=True, eq=False)

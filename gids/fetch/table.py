@@ -14,7 +14,7 @@ import bam
 from bam.array.copy_rows import copy_rows
 from bam.errors import ConfigError
 from gids.fetch.counts import FetchCounts
-from gids.fetch.window import HORIZON, RowIds, RowPages, Uses
+from gids.fetch.window import HORIZON, UNKNOWN_USE, RowIds, RowPages, Uses
 from gids.graph.dataset import Features
 from gids.graph.feature_types import FeatureDtype
 
@@ -78,7 +78,7 @@ class FeatureTable(ABC):
 
         All rows that begin in one page get the same estimate.
         """
-        return np.full(len(rows), HORIZON + _COLDEST // 2, np.uint64)
+        return np.full(len(rows), UNKNOWN_USE, np.uint64)
 
     @abstractmethod
     def read(self, rows: RowIds, out: Bytes, out_rows: RowIds | None, next_use: Uses | None) -> None:
@@ -201,7 +201,7 @@ class StoredTable(FeatureTable):
         self._array.note_next_use(rows, np.full(len(rows), number, np.uint64))
 
     def forget(self) -> None:
-        self._array.forget_next_uses(HORIZON, HORIZON + _COLDEST // 2)
+        self._array.forget_next_uses(HORIZON, UNKNOWN_USE)
 
     def counts(self) -> FetchCounts:
         return FetchCounts.of(0, self._array.stats())

@@ -22,6 +22,9 @@ Uses = npt.NDArray[np.uint64]
 #: Next uses from here on are estimates: a batch number is always below.
 HORIZON = 2**40
 
+#: Estimate of pages of which nothing is known: in the middle of the estimates.
+UNKNOWN_USE = HORIZON + (HORIZON - 1) // 2
+
 
 @njit(cache=True, nogil=True)
 def _meet(pages: Any, order: Any, later: Any, when: Any, next_use: Any) -> None:

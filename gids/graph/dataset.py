@@ -143,6 +143,17 @@ class Task:
             return mlperf_split(self.n_permuted, self.n_labelled)
         return igb_split(self.n_labelled)
 
+    def usual_split(self, rule: SplitRule | str = "") -> Split:
+        """By `rule`; without one the split that came with the data, or else the first that it can be given.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if rule:
+            return self.split(rule)
+        return self.split() if self.given is None else self.given
+
     def class_counts(self, nodes: npt.NDArray[np.int64]) -> list[int]:
         """How many of `nodes`, which have labels, are of each class."""
         counts: list[int] = np.bincount(self.labels[nodes], minlength=self.n_classes).tolist()

@@ -60,7 +60,9 @@ def open_dataset(
         return _open_in_memory(Path(path), options)
     _require_cache(Path(graph_cache))
     in_place = ConvertOptions(graph=options, features_in_place=True)
-    return open_store(convert_igbh(path, graph_cache, in_place, overwrite=True, progress=progress))
+    opened = open_store(convert_igbh(path, graph_cache, in_place, overwrite=True, progress=progress))
+    # What was measured about the data lies beside the data.
+    return replace(opened, path=Path(path))
 
 
 def largest_feature_file(path: str | os.PathLike[str]) -> str:

@@ -59,7 +59,7 @@ class DatasetBatches:
         **loader_settings: int | str | float,
     ) -> None:
         chosen = task_named(dataset, task)
-        split = split or chosen.given or chosen.split()
+        split = split or chosen.usual_split()
         nodes = {Part.TRAIN: split.train, Part.VALIDATION: split.validation, Part.TEST: split.test}
         for part, ids in nodes.items():
             if (chosen.labels[ids] < 0).any():

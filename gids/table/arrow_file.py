@@ -126,8 +126,8 @@ class ArrowFile:
             raise TableError(self.path, expected, f"type {self.field(column).type}", column)
         return found
 
-    def runs(self, column: str) -> list[ColumnRun]:
-        """Where the column's values lie, batch by batch.
+    def runs(self, column: str, *, nulls: bool = False) -> list[ColumnRun]:
+        """Where the column's values lie, batch by batch; with `nulls` also those that stand for nothing.
 
         Raises
         ------
@@ -138,15 +138,16 @@ class ArrowFile:
         # Of all columns: pyarrow copies the values when it is asked for some of them. A compressed file is
         # known by its first batch.
         reader = self._reader(None)
-        return [self._run(reader, column, kind, number) for number in range(reader.num_record_batches)]
+        numbers = range(reader.num_record_batches)
+        return [self._run(reader, column, kind, number, nulls) for number in numbers]
 
-    def _run(self, reader: Any, column: str, kind: ColumnType, number: int) -> ColumnRun:
+    def _run(self, reader: Any, column: str, kind: ColumnType, number: int, nulls: bool) -> ColumnRun:
         values = self._batch(reader, number).column(self.schema.get_field_index(column))
         missing = values.null_count
         if kind.dim is not None:
             # The child of a list is not cut to the list's rows.
             missing += values.flatten().null_count if values.null_count == 0 else 0
-        if missing:
+        if missing and not nulls:
             raise TableError(self.path, "a value in every row", f"{missing} nulls; fill them", column, number)
         data = values.buffers()[-1]
         needed = len(values) * kind.row_bytes

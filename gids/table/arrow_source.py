@@ -48,15 +48,15 @@ class ArrowSource(Source):
                 file.close()
 
 
-def describe_column(files: Sequence[ArrowFile], column: str) -> ArrayDescription:
-    """The column over all files; see :class:`ArrowSource`."""
+def describe_column(files: Sequence[ArrowFile], column: str, *, nulls: bool = False) -> ArrayDescription:
+    """The column over all files; see :class:`ArrowSource`. With `nulls` values may stand for nothing."""
     kinds = [file.column_type(column) for file in files]
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:
             raise TableError(file.path, f"{_text(kinds[0])}, as in {files[0].path}", _text(kind), column)
     extents, n_rows, position = [], 0, 0
     for number, file in enumerate(files):
-        for run in file.runs(column):
+        for run in file.runs(column, nulls=nulls):
             n_rows += run.n_rows
             if run.length:
                 extents.append(Extent(position, run.length, number, run.offset))

@@ -100,12 +100,7 @@ def _named(shown: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in (
-            "adbc_driver_manager",
-            "duckdb",
-            "_duckdb",
-            "pyarrow",
-        ):
+        if type(error).__module__.partition(".")[0] not in _DRIVERS:
             raise
         raise DatabaseError(shown, " ".join(str(error).split())[:500]) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,9 @@ class ArrowTable(Table):
         """A batch's values read through bam: pread and its errors in the place of a page fault and SIGBUS."""
         if name not in self._arrays:
             self._arrays[name] = bam.open_array(
-                self.source(name), cache="1MiB", page_bytes=4096, merge_bytes="1MiB"
+                _Described(describe_column(self.files, name, nulls=True)),
+                cache="1MiB",
+                merge_bytes="1MiB",
             )
         start = int(self._batch_rows[:batch].sum())
         values: npt.NDArray[Any] = self._arrays[name][start : start + int(self._batch_rows[batch])]
@@ -382,8 +384,3 @@ def _is_parquet(path: str) -> bool:
             return file.read(4) == b"PAR1"
     except OSError as error:
         raise TableError(path, "a readable file", error.strerror or "an error") from error
-
-
-def assembled(values: Mapping[str, npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Columns side by side as rows."""
-    return np.stack([values[name] for name in values], axis=1).astype(dtype, copy=False)

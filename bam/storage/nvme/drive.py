@@ -114,10 +114,11 @@ class NvmeDrive:
             There is none, or its blocks carry metadata.
         """
         for found in self.namespaces:
-            if found.nsid == nsid and found.metadata_bytes == 0:
+            if found.nsid == nsid and found.is_usable:
                 return found
-        usable = [found.nsid for found in self.namespaces if found.metadata_bytes == 0]
-        raise ConfigError("nsid", nsid, f"one of {self.name}'s namespaces without metadata: {usable}")
+        usable = [found.nsid for found in self.namespaces if found.is_usable]
+        expected = f"one of {self.name}'s namespaces with blocks of 512 to 4096 bytes and no metadata"
+        raise ConfigError("nsid", nsid, f"{expected}: {usable}")
 
     def transfer(
         self,
@@ -154,9 +155,9 @@ class NvmeDrive:
         if outcome.state is BatchState.FAILED:
             raise self._error(namespace, outcome, int(lbas[outcome.position]), n_blocks)
         if outcome.state is BatchState.CLOSED:
-            if self.gone is not None:
-                raise StorageError(self.name, 0, 0, errno.ENODEV, note=self.gone)
-            raise ClosedError(f"drive {self.name}")
+            if self._closed or self.gone is None:
+                raise ClosedError(f"drive {self.name}")
+            raise StorageError(self.name, 0, 0, errno.ENODEV, note=self.gone)
         self._kept.append(memory)
         remedy = "The drive may still write to the memory, which is kept"
         raise WaitTimeout(f"commands of drive {self.name}", self.settings.timeout_s, remedy)

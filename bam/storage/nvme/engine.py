@@ -68,7 +68,7 @@ class NvmeEngine(NativeEngine):
             files = [
                 DriveFile(f"{drive.name} namespace {one.nsid}", one.nsid, 0, one.n_bytes)
                 for one in drive.namespaces
-                if one.metadata_bytes == 0
+                if one.is_usable
             ]
         listed = (_File * max(1, len(files)))()
         for entry, file in zip(listed, files, strict=False):

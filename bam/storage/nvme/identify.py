@@ -77,6 +77,11 @@ class NamespaceIdentity:
     def n_bytes(self) -> int:
         return self.n_blocks * self.block_bytes
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether this driver reads it: no metadata, and blocks no larger than what commands are cut into."""
+        return self.metadata_bytes == 0 and 512 <= self.block_bytes <= 4096
+
     @classmethod
     def decode(cls, nsid: int, data: bytes) -> NamespaceIdentity:
         """From the 4,096 bytes."""

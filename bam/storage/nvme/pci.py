@@ -137,13 +137,15 @@ def nvme_functions(sysfs: Path | None = None) -> Iterator[PciFunction]:
             yield function
 
 
-def uses_of(function: PciFunction, mounts: str, swaps: str) -> list[str]:
-    """What the kernel uses the drive for, as text: mounts, swap, holders such as LVM or RAID.
+def uses_of(function: PciFunction, mounts: str, swaps: str, devices: Path = Path("/dev")) -> list[str]:
+    """What the kernel uses the drive for, as text: mounts, swap, holders such as LVM or RAID, claims.
 
     Parameters
     ----------
     mounts, swaps : str
         Contents of /proc/mounts and /proc/swaps.
+    devices : path
+        Where block devices are.
     """
     found = []
     for disk in function.block_devices():
@@ -162,4 +164,15 @@ def uses_of(function: PciFunction, mounts: str, swaps: str) -> list[str]:
             holders = (block if name == disk else block / name) / "holders"
             if holders.is_dir():
                 found += [f"{name} is used by {holder}" for holder in sorted(os.listdir(holders))]
+            if _is_claimed(devices / name):
+                found.append(f"{name} is held by the kernel")
     return found
+
+
+def _is_claimed(device: Path) -> bool:
+    """Whether somebody has it for himself: also mounts elsewhere, later devices of btrfs, ZFS."""
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EBUSY
+    return False

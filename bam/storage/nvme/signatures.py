@@ -23,11 +23,13 @@ class Signature:
     magic: bytes
 
 
+OURS = "a bam store"
+
 _MD_RAID = bytes.fromhex("fc4e2ba9")
 
 SIGNATURES = (
-    Signature("a bam store", 0, STORE_MAGIC),
-    Signature("a bam store", 4096, STORE_MAGIC),
+    Signature(OURS, 0, STORE_MAGIC),
+    Signature(OURS, 4096, STORE_MAGIC),
     Signature("a GPT partition table", 512, b"EFI PART"),
     Signature("a GPT partition table", 4096, b"EFI PART"),
     Signature("a GPT partition table (its copy at the end)", -512, b"EFI PART"),
@@ -65,8 +67,10 @@ SIGNATURES = (
 )
 
 
-def find_signature(read: Callable[[int, int], bytes], n_bytes: int) -> str | None:
-    """What a disk of `n_bytes` holds, if it carries a known mark.
+def find_signature(
+    read: Callable[[int, int], bytes], n_bytes: int, *, foreign_only: bool = False
+) -> str | None:
+    """What a disk of `n_bytes` holds, if it carries a known mark; `foreign_only`: of somebody else.
 
     Parameters
     ----------
@@ -82,6 +86,8 @@ def find_signature(read: Callable[[int, int], bytes], n_bytes: int) -> str | Non
         return pages[number]
 
     for signature in (*SIGNATURES, *_raid_at_the_end(n_bytes)):
+        if foreign_only and signature.name == OURS:
+            continue
         offset = signature.offset + (n_bytes if signature.offset < 0 else 0)
         end = offset + len(signature.magic)
         if offset < 0 or end > n_bytes:

@@ -168,6 +168,9 @@ def _resumable(targets: Sequence[RawNamespace], fingerprint: bytes) -> list[Supe
         block = newest(target.read(0, 2 * ALIGN))
         if block is None or block.fingerprint != fingerprint:
             return None
+        # Somebody took the disk meanwhile and left one of our two marks.
+        if find_signature(target.read, target.n_bytes, foreign_only=True) is not None:
+            return None
         found.append(block)
     one_store = len({block.uuid for block in found}) == 1
     in_order = [block.drive_index for block in found] == list(range(len(found)))
@@ -187,6 +190,7 @@ def _begin(
     for target, block in zip(targets, blocks, strict=True):
         target.write(0, bytes(DESCRIPTION_OFFSET))
         target.write(DESCRIPTION_OFFSET, padded)
+        target.flush()  # what the superblock tells of is there before it
         target.write(block.place, block.encode())
         target.flush()
 

@@ -111,11 +111,16 @@ class Supervisor:
             queues = self._queues
             assert queues is not None
             queues.pause()
-            self._controller.reset()
-            queues.restart(code)
-            self.reserved.clear()
-            self._controller.grant_queues(self._n_queues)
-            self._controller.create_queues(self._memory)
+            try:
+                self._controller.reset()
+                queues.restart(code)
+                self.reserved.clear()
+                self._controller.grant_queues(self._n_queues)
+                self._controller.create_queues(self._memory)
+            except BaseException as error:
+                # Or the queues would stay paused, of a controller that is not up.
+                self._abandon(errno.ENODEV, str(error) or "a reset was interrupted")
+                raise
             queues.resume()
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ pyg = pytest.importorskip("torch_geometric", reason="PyG is not installed: pip i
 import bam  # noqa: E402
 import gids  # noqa: E402
 from bam.errors import ConfigError  # noqa: E402
+from gids.adapters.pyg_graph import graph_of  # noqa: E402
 from gids.errors import GraphError, UnknownNodeType  # noqa: E402
 from gids.graph.convert import convert_igbh  # noqa: E402
 from gids.graph.synth import synthesize  # noqa: E402
@@ -162,6 +163,34 @@ def test_an_error_in_a_later_mini_batch_comes_after_those_before_it(data: Any) -
         next(iterator)
 
 
+def test_rows_are_those_of_what_the_users_transform_leaves(data: Any, author_rows: Any) -> None:
+    rows, array = author_rows
+
+    def reversed_authors(output: Any) -> Any:
+        output.node["author"] = output.node["author"].flip(0)
+        return output
+
+    loader = NeighborLoader(
+        data,
+        [3],
+        ("paper", torch.arange(40)),
+        batch_size=20,
+        features={"author": array},
+        transform_sampler_output=reversed_authors,
+    )
+    for batch in loader:
+        np.testing.assert_array_equal(batch["author"].x, rows[batch["author"].n_id])
+
+
+def test_worker_processes_and_epochs_draw_other_neighbours(data: Any) -> None:
+    graph = graph_of(data)
+    sampler = Sampler(graph, [3], seed=1)
+    loader = pyg.loader.NodeLoader(data, sampler, ("paper", torch.arange(64)), batch_size=32, num_workers=2)
+    drawn = [batch[TO].e_id.tolist() for _ in range(2) for batch in loader]
+    assert len(drawn) == 4
+    assert drawn[:2] != drawn[2:]
+
+
 @pytest.mark.parametrize(
     "setting", [{"disjoint": True}, {"weight_attr": "w"}, {"subgraph_type": "induced"}, {"time_attr": "t"}]
 )
@@ -194,6 +223,17 @@ def test_a_data_set_of_ours_in_one_line(dataset: Any) -> None:
             expected = dataset.features[name].take(batch[name].n_id.numpy())
             np.testing.assert_array_equal(batch[name].x, expected)
         np.testing.assert_array_equal(batch["paper"].y, dataset.tasks["19"].labels[batch["paper"].n_id])
+    loader.close()
+
+
+def test_given_rows_stand_beside_those_of_a_data_set(dataset: Any) -> None:
+    papers = np.arange(dataset.graph.schema.num_nodes["paper"], dtype=np.float32)[:, None]
+    seeds = ("paper", torch.arange(40))
+    loader = NeighborLoader(dataset, [3], seeds, batch_size=20, labels="19", features={"paper": papers})
+    for batch in loader:
+        np.testing.assert_array_equal(batch["paper"].x[:, 0], batch["paper"].n_id)
+        expected = dataset.features["author"].take(batch["author"].n_id.numpy())
+        np.testing.assert_array_equal(batch["author"].x, expected)
     loader.close()
 
 

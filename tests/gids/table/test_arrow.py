@@ -283,6 +283,13 @@ def test_nulls_do_not_match(tmp_path: Path) -> None:
         assert table.where("not n > 1").rows.tolist() == [0]
 
 
+def test_nulls_in_some_batches_only(tmp_path: Path) -> None:
+    parts = [pa.array([1, 2], pa.int32()), pa.array([3, None], pa.int32()), pa.array([5, 6], pa.int32())]
+    path = write(tmp_path / "t.arrow", [pa.record_batch([each], ["n"]) for each in parts])
+    with gids.open_table(path) as table:
+        assert table.where("n >= 2").rows.tolist() == [1, 2, 4, 5]
+
+
 def test_a_wide_table_is_read_column_by_column(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((2000, 4000), dtype=np.float32)
     names = [f"c{k}" for k in range(2000)]

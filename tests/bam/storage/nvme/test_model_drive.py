@@ -178,7 +178,7 @@ def test_a_drive_that_does_not_come_up_is_given_back(
 def test_namespaces_with_metadata_are_refused() -> None:
     model = ModelDrive({1: Namespace(DATA), 2: Namespace(DATA, metadata_bytes=8)})
     with NvmeDrive("model", model, DriveSettings(n_queue_pairs=1, depth=4)) as drive:
-        with pytest.raises(ConfigError, match="without metadata"):
+        with pytest.raises(ConfigError, match="no metadata"):
             NvmeController(drive, 2)
         assert len(NvmeEngine(drive).files) == 1
 
