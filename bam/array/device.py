@@ -12,7 +12,7 @@ import numpy as np
 
 from bam.array.description import ArrayDescription
 from bam.cache.device.gpu import DeviceMemory, DeviceTensor
-from bam.cache.device.reads import RowPart, RowRequest, RunningGather
+from bam.cache.device.reads import ConstantRows, RowPart, RowRequest, RunningGather
 from bam.cache.device.settings import GpuSettings
 from bam.cache.device.store import DeviceStats, DeviceStore
 from bam.config import StoreConfig
@@ -274,7 +274,9 @@ class DeviceArray:
     def _part(self, output: DeviceTensor) -> RowPart:
         if self._constant is None:
             return RowPart(0, len(self), 0, output)
-        return RowPart(0, len(self), 0, output, constant=self._constant.address, n_constant=self._n_constant)
+        return RowPart(
+            0, len(self), 0, output, constant=ConstantRows(self._constant.address, self._n_constant)
+        )
 
     def _checked(self, output: DeviceTensor, shape: tuple[int, ...]) -> DeviceTensor:
         n_bytes = math.prod(shape) * self.dtype.itemsize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +13,14 @@ import numpy as np
 
 from bam.array.description import ArrayDescription
 from bam.cache.device.gpu import DeviceTensor
-from bam.cache.device.reads import RowPart, RowRequest, RunningGather
+from bam.cache.device.reads import (
+    MAX_COUNTED_PARTS,
+    NO_CONSTANT_ROWS,
+    ConstantRows,
+    RowPart,
+    RowRequest,
+    RunningGather,
+)
 from bam.cache.device.store import DeviceStats, DeviceStore
 from bam.errors import ClosedError, ConfigError
 from bam.layout import Extent, Layout
@@ -64,11 +71,44 @@ class JoinedLayout:
         return cls(Layout(tuple(files), position, tuple(extents)), tuple(first_bytes))
 
 
+@dataclass(frozen=True)
+class GroupCounts:
+    """Where the rows of one array came from in one gather, and what looking their pages up found.
+
+    Attributes
+    ----------
+    rows_resident, rows_constant, rows_hit, rows_joined, rows_read : int
+        Each row once: in the GPU's memory or pinned memory for good, else by the worst of its pages.
+    pages_hit, pages_joined, pages_claimed, pages_bypassed : int
+        The last two were read.
+    """
+
+    rows_resident: int = 0
+    rows_constant: int = 0
+    rows_hit: int = 0
+    rows_joined: int = 0
+    rows_read: int = 0
+    pages_hit: int = 0
+    pages_joined: int = 0
+    pages_claimed: int = 0
+    pages_bypassed: int = 0
+
+
+@dataclass(frozen=True)
+class _Running:
+    """One gather of a group's, and which arrays its parts are of."""
+
+    gather: RunningGather
+    names: tuple[str, ...]
+
+
 class DeviceGroupGather:
     """Rows of several arrays on their way, from :meth:`DeviceGroup.begin`. Keeps ids and outputs alive."""
 
-    def __init__(self, store: DeviceStore, running: Sequence[RunningGather], out: Mapping[str, Any]) -> None:
-        self._store, self._running, self._out = store, tuple(running), dict(out)
+    def __init__(self, store: DeviceStore, running: Sequence[_Running], out: Mapping[str, Any]) -> None:
+        self._store, self._out = store, dict(out)
+        self._parts = tuple(running)
+        self._running = tuple(each.gather for each in running)
 
     def launch(self) -> None:
         """Put all that is left on the store's stream; never waits."""
@@ -91,6 +131,24 @@ class DeviceGroupGather:
         for running in self._running:
             self._store.wait(running)
         return dict(self._out)
+
+    def counts(self) -> dict[str, GroupCounts]:
+        """Of each array, after :meth:`wait`; empty unless they were asked for."""
+        found = {}
+        for part in self._parts:
+            if part.gather.part_counts is None:
+                continue
+            for name, record in zip(part.names, part.gather.part_counts, strict=True):
+                found[name] = GroupCounts(*(int(record[field.name]) for field in fields(GroupCounts)))
+        return found
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """Constant rows by array, in pinned memory and in the GPU's."""
+
+    pinned: Mapping[str, ConstantRows]
+    resident: Mapping[str, ConstantRows]
 
 
 class DeviceGroup:
@@ -120,6 +178,9 @@ class DeviceGroup:
         out: Mapping[str, Any] | None = None,
         *,
         next_use: Mapping[str, object] | None = None,
+        constant: Mapping[str, ConstantRows] | None = None,
+        resident: Mapping[str, ConstantRows] | None = None,
+        counted: bool = False,
         stream: int | None = None,
     ) -> DeviceGroupGather:
         """Start to gather rows of some of the arrays, and return at once.
@@ -128,6 +189,11 @@ class DeviceGroup:
         ----------
         ids, out, next_use : mapping
             By array name; each as in :meth:`DeviceArray.begin`, ids of one dimension.
+        constant, resident : mapping, optional
+            Rows that are in pinned memory or in the GPU's for good, by array name; they stay there until the
+            gather has been waited for.
+        counted : bool
+            Whether :meth:`DeviceGroupGather.counts` is to have something.
         stream : int, optional
             On which they are made; default: CuPy's current one.
 
@@ -142,26 +208,35 @@ class DeviceGroup:
         gpu = self._store.gpu
         gpu.after(stream)
         with gpu.current():
-            by_row_bytes: dict[int, list[str]] = {}
-            for name in ids:
-                by_row_bytes.setdefault(self._description(name).row_bytes, []).append(name)
             rows = {name: gpu.vector(each, np.dtype(np.int64)) for name, each in ids.items()}
             outputs = {name: self._output(name, rows[name], (out or {}).get(name)) for name in ids}
             uses_of = self._uses(rows, next_use)  # all checked before anything is begun
             running = []
-            for row_bytes, names in by_row_bytes.items():
-                parts, first = [], 0
-                for name in names:
-                    n_rows, start = self._descriptions[name].shape[0], self._first_byte[name]
-                    parts.append(RowPart(first, n_rows, start, outputs[name]))
-                    first += math.prod(rows[name].shape)
-                joined = gpu.joined([rows[name] for name in names])
-                uses = gpu.joined([uses_of[name] for name in names]) if uses_of else None
-                request = RowRequest(joined, row_bytes, tuple(parts), uses)
-                running.append(self._store.begin(request))
+            for names in self._by_row_bytes(ids):
+                kept = _Constant({**(constant or {})}, {**(resident or {})})
+                request = self._request(names, rows, outputs, uses_of, kept, counted)
+                running.append(_Running(self._store.begin(request), tuple(names)))
         given = out or {}
         found = {name: given.get(name, outputs[name].owner) for name in ids}
         return DeviceGroupGather(self._store, running, found)
+
+    def note_next_use(self, ids: Mapping[str, object], next_use: int, *, stream: int | None = None) -> None:
+        """Pages of these rows will be used at `next_use`, if they are cached and that is sooner than known.
+
+        Constant rows count as any other here. As :meth:`begin` otherwise; never waits.
+        """
+        gpu = self._store.gpu
+        gpu.after(stream)
+        with gpu.current():
+            rows = {name: gpu.vector(each, np.dtype(np.int64)) for name, each in ids.items()}
+            nowhere = dict.fromkeys(ids, DeviceTensor(0, (), np.dtype(np.uint8), None))
+            for names in self._by_row_bytes(ids):
+                request = self._request(names, rows, nowhere, {}, _Constant({}, {}), False)
+                self._store.note_uses(request, next_use)
+
+    def forget_next_uses(self, horizon: int, instead: int) -> None:
+        """Uses that were foreseen before `horizon` become `instead`; never waits."""
+        self._store.forget_uses(horizon, instead)
 
     def gather(self, ids: Mapping[str, object], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """:meth:`begin` and :meth:`DeviceGroupGather.wait`."""
@@ -189,6 +264,49 @@ class DeviceGroup:
     ) -> None:
         self.close()
 
+    def first_byte(self, name: str) -> int:
+        """Where an array begins in the store's address space; a page's beginning.
+
+        Raises
+        ------
+        ConfigError
+            There is no such array.
+        """
+        self._description(name)
+        return self._first_byte[name]
+
+    def _by_row_bytes(self, ids: Mapping[str, object]) -> list[list[str]]:
+        """Arrays that one gather can serve."""
+        found: dict[int, list[str]] = {}
+        for name in ids:
+            found.setdefault(self._description(name).row_bytes, []).append(name)
+        return [
+            names[first : first + MAX_COUNTED_PARTS]
+            for names in found.values()
+            for first in range(0, len(names), MAX_COUNTED_PARTS)
+        ]
+
+    def _request(
+        self,
+        names: Sequence[str],
+        rows: Mapping[str, DeviceTensor],
+        outputs: Mapping[str, DeviceTensor],
+        uses_of: Mapping[str, DeviceTensor],
+        kept: _Constant,
+        counted: bool,
+    ) -> RowRequest:
+        """Of arrays with one row size."""
+        gpu, parts, first = self._store.gpu, [], 0
+        for name in names:
+            n_rows, start = self._descriptions[name].shape[0], self._first_byte[name]
+            constant = kept.pinned.get(name, NO_CONSTANT_ROWS)
+            resident = kept.resident.get(name, NO_CONSTANT_ROWS)
+            parts.append(RowPart(first, n_rows, start, outputs[name], constant=constant, resident=resident))
+            first += math.prod(rows[name].shape)
+        joined = gpu.joined([rows[name] for name in names])
+        uses = gpu.joined([uses_of[name] for name in names]) if uses_of else None
+        return RowRequest(joined, self._descriptions[names[0]].row_bytes, tuple(parts), uses, counted)
+
     def _description(self, name: str) -> ArrayDescription:
         if name not in self._descriptions:
             raise ConfigError("ids", name, f"one of {', '.join(map(repr, self.names))}")
@@ -211,7 +329,7 @@ class DeviceGroup:
         return found
 
     def _output(self, name: str, rows: DeviceTensor, out: Any) -> DeviceTensor:
-        description, gpu = self._descriptions[name], self._store.gpu
+        description, gpu = self._description(name), self._store.gpu
         shape = (*rows.shape, *description.row_shape)
         if out is None:
             return gpu.empty(shape, description.dtype)

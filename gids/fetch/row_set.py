@@ -52,24 +52,29 @@ class RowSet:
     rows : int64 array
         Members, each in ``[0, n_rows)``; duplicates count once.
     n_rows : int
+
+    Attributes
+    ----------
+    words, ranks : uint64 array
+        The bitmap, and members before each 512 bits of it.
     """
 
     def __init__(self, rows: npt.NDArray[np.int64], n_rows: int) -> None:
-        self._words = np.zeros(-(-n_rows // 64), np.uint64)
-        self._ranks = np.zeros(-(-len(self._words) // _WORDS_PER_RANK), np.uint64)
-        self.n_members = int(_set_bits(rows, self._words, self._ranks))
+        self.words = np.zeros(-(-n_rows // 64), np.uint64)
+        self.ranks = np.zeros(-(-len(self.words) // _WORDS_PER_RANK), np.uint64)
+        self.n_members = int(_set_bits(rows, self.words, self.ranks))
 
     @property
     def nbytes(self) -> int:
         """Memory it takes."""
-        return self._words.nbytes + self._ranks.nbytes
+        return self.words.nbytes + self.ranks.nbytes
 
     def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Place of each row, -1 for rows that are not members; int64, shape (n,)."""
         found = np.empty(len(rows), np.int64)
-        _places(rows, self._words, self._ranks, found)
+        _places(rows, self.words, self.ranks, found)
         return found
 
     def members(self) -> npt.NDArray[np.int64]:
         """All members in ascending order."""
-        return np.flatnonzero(np.unpackbits(self._words.view(np.uint8), bitorder="little")).astype(np.int64)
+        return np.flatnonzero(np.unpackbits(self.words.view(np.uint8), bitorder="little")).astype(np.int64)

@@ -1,6 +1,7 @@
 // The kernels of bam/native/cuda on the host, behind a C ABI: the tests' stand-in for a GPU (emulated_gpu.py).
 #include "emulated_gpu.h"
 
+#include "bam/device_ahead.h"
 #include "bam/device_cache.h"
 #include "bam/device_gather.h"
 #include "bam/device_lone.h"
@@ -32,6 +33,18 @@ void bam_fill_lines(uint64_t blocks, uint64_t threads, const bam::DeviceStore* s
 void bam_gather_rows(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch,
                      bam::FlightReport* const* report) {
   run(blocks, threads, [&] { bam::gather_rows<P>(*store, *batch, *report); });
+}
+void bam_count_rows(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch,
+                    bam::PartCounts* const* counts) {
+  run(blocks, threads, [&] { bam::count_rows<P>(*store, *batch, *counts); });
+}
+void bam_note_uses(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch,
+                   const uint64_t* next_use) {
+  run(blocks, threads, [&] { bam::note_uses<P>(*store, *batch, *next_use); });
+}
+void bam_forget_uses(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const uint64_t* horizon,
+                     const uint64_t* instead) {
+  run(blocks, threads, [&] { bam::forget_all_uses<P>(store->cache, *horizon, *instead); });
 }
 void bam_read_items(uint64_t blocks, uint64_t threads, const bam::ArrayView* const* view,
                     const uint64_t* const* indices, const uint64_t* n, uint32_t* const* out) {

@@ -94,6 +94,9 @@ class CupyGpu(Gpu):
             "bam_drain_flight": Grid(1, 1024),
             "bam_fill_lines": Grid(4 * n_processors, 256),
             "bam_gather_rows": Grid(2 * n_processors, 256),
+            "bam_count_rows": Grid(2 * n_processors, 256),
+            "bam_note_uses": Grid(4 * n_processors, 256),
+            "bam_forget_uses": Grid(4 * n_processors, 256),
         }
 
     @contextmanager
@@ -147,6 +150,17 @@ class CupyGpu(Gpu):
         runtime.memcpyAsync(found.ctypes.data, address, n_bytes, runtime.memcpyDeviceToHost, self.stream.ptr)
         self.stream.synchronize()
         return found
+
+    @_on_device
+    def download(self, to: PinnedMemory, offset: int, address: int, n_bytes: int) -> None:
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpyAsync(
+            to.address + offset, address, n_bytes, runtime.memcpyDeviceToHost, self.stream.ptr
+        )
+
+    @_on_device
+    def zero(self, address: int, n_bytes: int) -> None:
+        self.cupy.cuda.runtime.memsetAsync(address, 0, n_bytes, self.stream.ptr)
 
     @_on_device
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:

@@ -114,6 +114,14 @@ class Gpu(ABC):
         """Copy from the GPU's memory after all launches so far, and wait."""
 
     @abstractmethod
+    def download(self, to: PinnedMemory, offset: int, address: int, n_bytes: int) -> None:
+        """Copy from the GPU's memory to pinned memory after all launches so far; does not wait."""
+
+    @abstractmethod
+    def zero(self, address: int, n_bytes: int) -> None:
+        """Fill the GPU's memory with zeros after all launches so far; does not wait."""
+
+    @abstractmethod
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[ctypes.Structure | Any]) -> None:
         """Launch a kernel of `read_path.cu`; arguments are ctypes objects, passed by value."""
 

@@ -14,14 +14,55 @@ from ctypes import c_uint64, c_void_p
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from bam.cache.device.gpu import DeviceMemory, DeviceTensor, Gpu, GpuEvent, Grid
 from bam.cache.device.memory import StoreMemory
-from bam.cache.device.structs import FEW_PARTS, FLIGHT, FLIGHT_REPORT, CBatchPart, CRowBatch
+from bam.cache.device.structs import (
+    FEW_PARTS,
+    FLIGHT,
+    FLIGHT_REPORT,
+    PART_COUNTS,
+    CBatchPart,
+    CConstantRows,
+    CRowBatch,
+)
 from bam.errors import ClosedError, ConfigError
 
+#: Most parts of a request that is counted.
+MAX_COUNTED_PARTS = 32
 _N_REPORTS = 4096
 _ERROR_BITS = 32
+_COUNTS_BYTES = MAX_COUNTED_PARTS * PART_COUNTS.itemsize
+
+
+@dataclass(frozen=True)
+class ConstantRows:
+    """Rows of one array that are in memory for good; see `bam::ConstantRows`.
+
+    Attributes
+    ----------
+    address : int
+        Of the rows, one after the other, in pinned host memory or the GPU's.
+    n_rows : int
+        Rows that are there, in rising order.
+    first_row : int
+        Where the range begins, if they are one.
+    words, ranks : int
+        Addresses of a set's bitmap and ranks, in the GPU's memory (`gids.fetch.row_set`); 0: a range.
+    owner : object
+        What keeps the memory alive.
+    """
+
+    address: int = 0
+    n_rows: int = 0
+    first_row: int = 0
+    words: int = 0
+    ranks: int = 0
+    owner: object = None
+
+
+NO_CONSTANT_ROWS = ConstantRows()
 
 
 @dataclass(frozen=True)
@@ -36,8 +77,8 @@ class RowPart:
         Rows of the array, at logical byte `first_byte` of the store.
     out : DeviceTensor
         Rows of the part one after the other, or, with `out_rows` (int64), any rows.
-    constant, n_constant : int
-        Address and number of the array's first rows that are in pinned memory.
+    constant, resident : ConstantRows
+        In pinned memory, and in the GPU's, which is looked at first.
     """
 
     first_row: int
@@ -45,18 +86,22 @@ class RowPart:
     first_byte: int
     out: DeviceTensor
     out_rows: DeviceTensor | None = None
-    constant: int = 0
-    n_constant: int = 0
+    constant: ConstantRows = NO_CONSTANT_ROWS
+    resident: ConstantRows = NO_CONSTANT_ROWS
 
 
 @dataclass(frozen=True)
 class RowRequest:
-    """One gather: the ids of all parts, one after the other, each of `row_bytes`."""
+    """One gather: the ids of all parts, one after the other, each of `row_bytes`.
+
+    `counted`: where the rows of each part came from is counted, too (at most MAX_COUNTED_PARTS parts).
+    """
 
     ids: DeviceTensor
     row_bytes: int
     parts: tuple[RowPart, ...]
     next_use: DeviceTensor | None = None
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +146,10 @@ class _Chunk:
 
 @dataclass(eq=False)
 class RunningGather:
-    """A gather that was begun. :meth:`Reads.wait` waits for it."""
+    """A gather that was begun. :meth:`Reads.wait` waits for it.
+
+    `part_counts` (of PART_COUNTS, one for each part) are there then, if the request is counted.
+    """
 
     request: RowRequest
     parts: ctypes.Array[CBatchPart]
@@ -111,6 +159,7 @@ class RunningGather:
     event: GpuEvent | None = None
     harvested: bool = False
     failure: Failure | None = None
+    part_counts: npt.NDArray[np.void] | None = None
 
 
 class Reads:
@@ -129,6 +178,11 @@ class Reads:
         self._gathers: deque[RunningGather] = deque()  # not harvested, oldest first
         self._reports = gpu.pinned(_N_REPORTS * FLIGHT_REPORT.itemsize)
         self._free_reports = deque(range(_N_REPORTS))
+        # Of the gather whose first report has the same number; all zero while that number is free.
+        self._counts = gpu.memory(_N_REPORTS * _COUNTS_BYTES)
+        self._host_counts = gpu.pinned(_N_REPORTS * _COUNTS_BYTES)
+        # What launched kernels of note_uses() read.
+        self._noted: deque[tuple[GpuEvent, RowRequest, DeviceMemory | None]] = deque()
         self._next_flight = 0
         self._closed = False
         self.counts = GatherCounts()
@@ -148,6 +202,8 @@ class Reads:
             while len(self._free_reports) < len(firsts):
                 self._harvest(self._gathers[0])
             parts = _parts(request)
+            if request.counted and len(parts) > MAX_COUNTED_PARTS:
+                raise ConfigError("parts", len(parts), f"at most {MAX_COUNTED_PARTS}, to be counted")
             uploaded = None
             if len(parts) > FEW_PARTS:
                 uploaded = self._gpu.upload(np.frombuffer(bytes(parts), np.uint8))
@@ -175,6 +231,34 @@ class Reads:
             while not gather.harvested:
                 self._harvest(self._gathers[0])
         return gather.failure
+
+    def note_uses(self, request: RowRequest, next_use: int) -> None:
+        """All pages of these rows, as far as they are cached, will be used at `next_use`.
+
+        Outputs do not matter. Launched after what was submitted so far; does not wait.
+        """
+        with self._lock, self._gpu.current():
+            parts = _parts(request)
+            uploaded = None
+            if len(parts) > FEW_PARTS:
+                uploaded = self._gpu.upload(np.frombuffer(bytes(parts), np.uint8))
+            n_rows, pages_per_row = request.ids.shape[0], self._pages_per_row(request)
+            if n_rows == 0:
+                return
+            batch = CRowBatch(first_row=0, n_rows=n_rows, pages_per_row=pages_per_row)
+            self._describe(batch, request, parts, uploaded)
+            grid = self._grid("bam_note_uses", batch)
+            self._gpu.launch("bam_note_uses", grid, [self._memory.store, batch, c_uint64(next_use)])
+            self._noted.append((self._gpu.mark(), request, uploaded))
+            while self._noted and self._noted[0][0].done():
+                self._noted.popleft()
+
+    def forget_uses(self, horizon: int, instead: int) -> None:
+        """Uses of cached pages before `horizon` become `instead`; does not wait."""
+        with self._lock, self._gpu.current():
+            grid = self._gpu.grids["bam_forget_uses"]
+            arguments = [self._memory.store, c_uint64(horizon), c_uint64(instead)]
+            self._gpu.launch("bam_forget_uses", grid, arguments)
 
     def stuck(self) -> bool:
         """Whether commands that timed out are still outstanding: looks for their completions once."""
@@ -216,15 +300,8 @@ class Reads:
         return int(pages)
 
     def _submit(self, gather: RunningGather, batch: CRowBatch) -> None:
-        request, store = gather.request, self._memory.store
-        batch.ids, batch.row_bytes = request.ids.address, request.row_bytes
-        batch.next_use = None if request.next_use is None else request.next_use.address
-        batch.n_parts = len(gather.parts)
-        if gather.uploaded is None:
-            for number, part in enumerate(gather.parts):
-                batch.few_parts[number] = part
-        else:
-            batch.parts = gather.uploaded.address
+        store = self._memory.store
+        self._describe(batch, gather.request, gather.parts, gather.uploaded)
         batch.flight = self._next_flight
         self._next_flight = (self._next_flight + 1) % store.n_flights
         if len(self._chunks) == store.n_flights:
@@ -233,6 +310,23 @@ class Reads:
         gather.reports.append(chunk.report)
         self._gpu.launch("bam_submit_rows", self._grid("bam_submit_rows", batch), [store, batch])
         self._chunks.append(chunk)
+
+    @staticmethod
+    def _describe(
+        batch: CRowBatch,
+        request: RowRequest,
+        parts: ctypes.Array[CBatchPart],
+        uploaded: DeviceMemory | None,
+    ) -> None:
+        """What rows the batch is of."""
+        batch.ids, batch.row_bytes = request.ids.address, request.row_bytes
+        batch.next_use = None if request.next_use is None else request.next_use.address
+        batch.n_parts = len(parts)
+        if uploaded is not None:
+            batch.parts = uploaded.address
+            return
+        for number, part in enumerate(parts):
+            batch.few_parts[number] = part
 
     def _grid(self, kernel: str, batch: CRowBatch) -> Grid:
         """The kernel's grid, smaller when there is less to do: a warp for 32 pieces."""
@@ -247,11 +341,22 @@ class Reads:
         launch, flight = self._gpu.launch, c_uint64(batch.flight)
         launch("bam_drain_flight", self._gpu.grids["bam_drain_flight"], [store, flight])
         launch("bam_fill_lines", self._grid("bam_fill_lines", batch), [store, batch])
+        if gather.request.counted:
+            counts = c_void_p(self._counts.address + gather.reports[0] * _COUNTS_BYTES)
+            launch("bam_count_rows", self._grid("bam_count_rows", batch), [store, batch, counts])
         report = c_void_p(self._reports.address + chunk.report * FLIGHT_REPORT.itemsize)
         launch("bam_gather_rows", self._grid("bam_gather_rows", batch), [store, batch, report])
         gather.unfinished -= 1
         if gather.unfinished == 0:
+            if gather.request.counted:
+                self._take_counts(gather)
             gather.event = self._gpu.mark()
+
+    def _take_counts(self, gather: RunningGather) -> None:
+        """To the host, and zero for the next one."""
+        begin, n_bytes = gather.reports[0] * _COUNTS_BYTES, len(gather.parts) * PART_COUNTS.itemsize
+        self._gpu.download(self._host_counts, begin, self._counts.address + begin, n_bytes)
+        self._gpu.zero(self._counts.address + begin, n_bytes)
 
     def _harvest(self, gather: RunningGather) -> None:
         """Take the reports of the oldest gather, which may have to be waited for."""
@@ -267,8 +372,19 @@ class Reads:
             result = int(first["result"])
             errno, number = result & (1 << _ERROR_BITS) - 1, result >> _ERROR_BITS
             gather.failure = Failure(errno, number, int(first["page_id"]), int(first["row"]))
+        if gather.request.counted:
+            gather.part_counts = self._part_counts(gather)
         self._free_reports.extend(gather.reports)
         gather.harvested = True
+
+    def _part_counts(self, gather: RunningGather) -> npt.NDArray[np.void]:
+        if not gather.reports:
+            return np.zeros(len(gather.parts), PART_COUNTS)
+        begin, n_bytes = gather.reports[0] * _COUNTS_BYTES, len(gather.parts) * PART_COUNTS.itemsize
+        found: npt.NDArray[np.void] = (
+            self._host_counts.array[begin : begin + n_bytes].view(PART_COUNTS).copy()
+        )
+        return found
 
     def _count(self, gather: RunningGather, reports: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
         counts = self.counts
@@ -285,5 +401,11 @@ def _parts(request: RowRequest) -> ctypes.Array[CBatchPart]:
         record.first_row, record.n_rows, record.first_byte = part.first_row, part.n_rows, part.first_byte
         record.out = part.out.address
         record.out_rows = None if part.out_rows is None else part.out_rows.address
-        record.constant, record.n_constant = part.constant, part.n_constant
+        record.constant, record.resident = _constant(part.constant), _constant(part.resident)
     return parts
+
+
+def _constant(rows: ConstantRows) -> CConstantRows:
+    return CConstantRows(
+        rows.address or None, rows.n_rows, rows.first_row, rows.words or None, rows.ranks or None
+    )

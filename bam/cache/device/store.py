@@ -165,6 +165,14 @@ class DeviceStore:
         if failure is not None:
             raise self.error(failure, gather.request)
 
+    def note_uses(self, request: RowRequest, next_use: int) -> None:
+        """Pages of these rows will be used at `next_use`, if they are cached and it is sooner than known."""
+        self._reads.note_uses(request, next_use)
+
+    def forget_uses(self, horizon: int, instead: int) -> None:
+        """Uses that were foreseen before `horizon` become `instead`."""
+        self._reads.forget_uses(horizon, instead)
+
     def constant_buffer(self, part: RowPart, row_bytes: int, n_rows: int) -> PinnedMemory:
         """The first rows of an array in pinned memory."""
         buffer = self.gpu.pinned(max(1, n_rows * row_bytes))

@@ -60,6 +60,18 @@ class CArrayView(ctypes.Structure):
     _fields_ = [("store", CDeviceStore), ("first_byte", c_uint64), ("n_items", c_uint64)]
 
 
+class CConstantRows(ctypes.Structure):
+    """`bam::ConstantRows`."""
+
+    _fields_ = [
+        ("bytes", c_void_p),
+        ("n_rows", c_uint64),
+        ("first_row", c_uint64),
+        ("words", c_void_p),
+        ("ranks", c_void_p),
+    ]
+
+
 class CBatchPart(ctypes.Structure):
     """`bam::BatchPart`."""
 
@@ -69,8 +81,8 @@ class CBatchPart(ctypes.Structure):
         ("first_byte", c_uint64),
         ("out", c_void_p),
         ("out_rows", c_void_p),
-        ("constant", c_void_p),
-        ("n_constant", c_uint64),
+        ("resident", CConstantRows),
+        ("constant", CConstantRows),
     ]
 
 
@@ -129,6 +141,22 @@ FLIGHT = np.dtype(
     ]
 )
 
+#: `bam::PartCounts`.
+PART_COUNTS = np.dtype(
+    [
+        ("rows_resident", "u4"),
+        ("rows_constant", "u4"),
+        ("rows_hit", "u4"),
+        ("rows_joined", "u4"),
+        ("rows_read", "u4"),
+        ("pages_hit", "u4"),
+        ("pages_joined", "u4"),
+        ("pages_claimed", "u4"),
+        ("pages_bypassed", "u4"),
+        ("reserved", "u4", 3),
+    ]
+)
+
 #: `bam::DataPointer`.
 DATA_POINTER = np.dtype([("first", "u8"), ("second", "u8"), ("flags", "u1"), ("padding", "u1", 7)])
 
@@ -141,6 +169,6 @@ SET_BYTES = 8
 
 assert ctypes.sizeof(CDeviceStore) == 208
 assert ctypes.sizeof(CArrayView) == 224
-assert ctypes.sizeof(CBatchPart) == 56
-assert ctypes.sizeof(CRowBatch) == 56 + FEW_PARTS * 56
-assert FLIGHT_REPORT.itemsize == FLIGHT.itemsize == 48
+assert ctypes.sizeof(CBatchPart) == 120
+assert ctypes.sizeof(CRowBatch) == 56 + FEW_PARTS * 120
+assert FLIGHT_REPORT.itemsize == FLIGHT.itemsize == PART_COUNTS.itemsize == 48

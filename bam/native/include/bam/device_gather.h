@@ -104,7 +104,8 @@ BAM_HD ReadResult failure_of(const DeviceStore& store, uint64_t source, ReadResu
 template <class P>
 BAM_HD const uint8_t* bytes_of(const DeviceStore& store, uint64_t source, uint64_t slot, const Piece& piece) {
   switch (kind_of(source)) {
-    case SourceKind::constant: return piece.constant;
+    case SourceKind::constant:
+    case SourceKind::resident: return piece.constant;
     case SourceKind::bypass: return slot_bytes(store, slot) + piece.in_page;
     case SourceKind::hit:
     case SourceKind::joined:

@@ -9,6 +9,37 @@
 
 namespace bam {
 
+// Rows of one array that are in memory for good: all of a range, or the members of a set, in rising order.
+struct ConstantRows {
+  const uint8_t* bytes;           // in pinned host memory or the GPU's
+  uint64_t n_rows;                // that are there; the first of the range or set
+  uint64_t first_row;             // of the range
+  const uint64_t* words;          // the set as a bitmap; null: it is a range
+  const uint64_t* ranks;          // members before each kWordsPerRank words
+};
+static_assert(sizeof(ConstantRows) == 40, "ABI");
+
+constexpr uint32_t kWordsPerRank = 8;
+
+BAM_HD inline uint32_t count_word_bits(uint64_t word) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<uint32_t>(__popcll(static_cast<long long>(word)));
+#else
+  return static_cast<uint32_t>(__builtin_popcountll(word));
+#endif
+}
+
+// Where the row stands among the constant ones; at least n_rows when it is none of them.
+BAM_HD inline uint64_t place_of(const ConstantRows& constant, uint64_t row_id) {
+  if (constant.n_rows == 0) return 0;
+  if (constant.words == nullptr) return row_id - constant.first_row;  // a row before the range gives a large number
+  uint64_t at = row_id / 64, bit = uint64_t{1} << (row_id % 64);
+  if ((constant.words[at] & bit) == 0) return constant.n_rows;
+  uint64_t place = constant.ranks[at / kWordsPerRank];
+  for (uint64_t before = at - at % kWordsPerRank; before < at; before++) place += count_word_bits(constant.words[before]);
+  return place + count_word_bits(constant.words[at] & (bit - 1));
+}
+
 // Rows of one array in a batch.
 struct BatchPart {
   uint64_t first_row;             // position in the batch
@@ -16,10 +47,10 @@ struct BatchPart {
   uint64_t first_byte;            // of the array, in the store
   uint8_t* out;                   // rows of the part, or what out_rows points into
   const int64_t* out_rows;        // row of `out` for each row of the part; null: one after the other
-  const uint8_t* constant;        // the array's first n_constant rows, in pinned host memory or the GPU's; or null
-  uint64_t n_constant;
+  ConstantRows resident;          // in the GPU's memory; looked at first
+  ConstantRows constant;          // in pinned host memory
 };
-static_assert(sizeof(BatchPart) == 56, "ABI");
+static_assert(sizeof(BatchPart) == 120, "ABI");
 
 constexpr uint32_t kFewParts = 4;
 
@@ -48,44 +79,53 @@ struct Piece {
   uint32_t length;    // 0: there is none
   uint8_t* out;
   const uint8_t* constant;  // where its bytes are if the row is a constant one, else null
+  bool resident;      // and that is the GPU's memory
   bool in_range;      // false: the id is not a row
 };
 
-BAM_HD inline const BatchPart& part_of(const RowBatch& batch, uint64_t row) {
+// Number of the part that the row at this position is of.
+BAM_HD inline uint32_t part_number(const RowBatch& batch, uint64_t row) {
   uint32_t low = 0, high = batch.n_parts;
   while (high - low > 1) {
     uint32_t middle = (low + high) / 2;
     if (batch.part(middle).first_row <= row) low = middle;
     else high = middle;
   }
-  return batch.part(low);
+  return low;
 }
 
 BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_t number) {
   uint32_t row_in_flight = number / batch.pages_per_row, k = number % batch.pages_per_row;
   uint64_t row = batch.first_row + row_in_flight;
-  const BatchPart& part = part_of(batch, row);
+  const BatchPart& part = batch.part(part_number(batch, row));
   int64_t id = batch.ids[row];
   if (id < 0) id += static_cast<int64_t>(part.n_rows);
   uint64_t row_id = static_cast<uint64_t>(id);  // a negative id is a large one now
-  if (row_id >= part.n_rows) return {0, 0, k == 0 ? batch.row_bytes : 0, nullptr, nullptr, false};
+  if (row_id >= part.n_rows) return {0, 0, k == 0 ? batch.row_bytes : 0, nullptr, nullptr, false, false};
   uint64_t begin = part.first_byte + row_id * batch.row_bytes, end = begin + batch.row_bytes;
   uint64_t page_id = (begin >> page_shift) + k, page_begin = page_id << page_shift;
   uint64_t from = begin > page_begin ? begin : page_begin;
   uint64_t page_end = page_begin + (uint64_t{1} << page_shift), to = end < page_end ? end : page_end;
-  if (from >= to) return {0, 0, 0, nullptr, nullptr, true};
+  if (from >= to) return {0, 0, 0, nullptr, nullptr, false, true};
   uint64_t out_row = row - part.first_row;
   if (part.out_rows != nullptr) out_row = static_cast<uint64_t>(part.out_rows[out_row]);
   uint8_t* out = part.out + out_row * batch.row_bytes + (from - begin);
-  const uint8_t* constant =
-      row_id < part.n_constant ? part.constant + row_id * batch.row_bytes + (from - begin) : nullptr;
-  return {page_id, static_cast<uint32_t>(from - page_begin), static_cast<uint32_t>(to - from), out, constant, true};
+  uint64_t place = place_of(part.resident, row_id), in_row = from - begin;
+  bool resident = place < part.resident.n_rows;
+  const uint8_t* constant = resident ? part.resident.bytes + place * batch.row_bytes + in_row : nullptr;
+  if (!resident) {
+    place = place_of(part.constant, row_id);
+    if (place < part.constant.n_rows) constant = part.constant.bytes + place * batch.row_bytes + in_row;
+  }
+  auto in_page = static_cast<uint32_t>(from - page_begin), length = static_cast<uint32_t>(to - from);
+  return {page_id, in_page, length, out, constant, resident, true};
 }
 
 // Where the bytes of a piece are, from submit_rows to gather_rows: `kind << 56 | line`.
 enum class SourceKind : uint32_t {
   none,      // an empty piece
-  constant,  // in the constant buffer
+  constant,  // in pinned host memory, for good
+  resident,  // in the GPU's memory, for good
   hit,       // in a line
   joined,    // in a line that somebody else is reading
   claimed,   // in the slot, from where they go to the line

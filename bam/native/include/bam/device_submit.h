@@ -165,7 +165,8 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
   if (exists) {
     uint64_t source = wanted ? make_source(source_kind(got.outcome), got.line_id) : 0;
-    store.sources[slot] = piece.constant != nullptr ? make_source(SourceKind::constant, 0) : source;
+    SourceKind kept = piece.resident ? SourceKind::resident : SourceKind::constant;
+    store.sources[slot] = piece.constant != nullptr ? make_source(kept, 0) : source;
     if (reads) store.results[slot] = kPending;
     if (piece.length != 0 && !piece.in_range) give_up<P>(store, slot, 0, kOutOfRange);
     if (wanted && !possible) give_up<P>(store, slot, 0, kTimedOut);

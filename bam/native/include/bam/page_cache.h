@@ -144,16 +144,20 @@ BAM_HD void note_use(const CacheState& cache, uint64_t page_id, uint64_t next_us
   }
 }
 
-// Ends a look-ahead: every use before `horizon` that was foreseen is forgotten and becomes `instead`.
+// A use of the line's page before `horizon` that was foreseen is forgotten and becomes `instead`.
+template <class P>
+BAM_HD void forget_use(const CacheState& cache, uint64_t line_id, uint64_t horizon, uint64_t instead) {
+  LineState state = state_of(typename P::template Atomic<LineWord>(cache.lines[line_id]).load(P::relaxed));
+  if (state != LineState::valid) return;
+  uint64_t seen = load_meta<P>(cache.metas[line_id]);
+  if (seen < horizon) replace_use<P>(cache, line_id, seen, instead);
+}
+
+// Ends a look-ahead: forgets the uses of all lines.
 template <class P>
 BAM_HD void forget_uses(const CacheState& cache, uint64_t horizon, uint64_t instead) {
   if (!orders_by_use(cache.policy)) return;
-  for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++) {
-    LineState state = state_of(typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed));
-    if (state != LineState::valid) continue;
-    uint64_t seen = load_meta<P>(cache.metas[line]);
-    if (seen < horizon) replace_use<P>(cache, line, seen, instead);
-  }
+  for (uint64_t line = 0; line < cache.n_sets * cache.ways; line++) forget_use<P>(cache, line, horizon, instead);
 }
 
 // A failed read: the reason (an errno) replaces the policy's word, which a failed line does not need. Under the

@@ -81,6 +81,9 @@ class EmulatedGpu(Gpu):
             "bam_drain_flight": Grid(1, 64),
             "bam_fill_lines": Grid(2, 32),
             "bam_gather_rows": Grid(2, 64),
+            "bam_count_rows": Grid(2, 64),
+            "bam_note_uses": Grid(2, 32),
+            "bam_forget_uses": Grid(2, 32),
         }
 
     def memory(self, n_bytes: int) -> DeviceMemory:
@@ -107,6 +110,12 @@ class EmulatedGpu(Gpu):
 
     def read(self, address: int, n_bytes: int) -> npt.NDArray[np.uint8]:
         return np.frombuffer(ctypes.string_at(address, n_bytes), np.uint8)
+
+    def download(self, to: PinnedMemory, offset: int, address: int, n_bytes: int) -> None:
+        ctypes.memmove(to.address + offset, address, n_bytes)
+
+    def zero(self, address: int, n_bytes: int) -> None:
+        ctypes.memset(address, 0, n_bytes)
 
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:
         self.launches.append(kernel)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from device_groups import SETTINGS, check_group, make_arrays
+from device_groups import SETTINGS, check_constant_rows, check_group, check_next_uses, make_arrays
 from emulated_gpu import EmulatedGpu
 
 from bam.array.device_group import JoinedLayout
@@ -25,6 +25,14 @@ def test_rows_of_all_arrays(tmp_path: Path) -> None:
     assert counted.gathers == 6
     assert gpu.launches.count("bam_gather_rows") == 4
     assert counted.rows == 6 * 170
+
+
+def test_rows_that_are_there_for_good(tmp_path: Path) -> None:
+    check_constant_rows(EmulatedGpu(), tmp_path)
+
+
+def test_uses_that_are_foreseen_and_forgotten(tmp_path: Path) -> None:
+    check_next_uses(EmulatedGpu(), tmp_path)
 
 
 def test_arrays_begin_at_pages_and_the_space_between_is_never_a_row() -> None:
