@@ -53,7 +53,10 @@ class DeviceGather:
         self._store, self._running, self._out = store, running, out
 
     def launch(self) -> None:
-        """Put all that is left on the array's stream; never waits. Gathers begun later come after it."""
+        """Put all that is left on the array's stream; never waits. Gathers begun later come after it.
+
+        An array with `lone_pages` does that in :meth:`DeviceArray.begin`.
+        """
         self._store.finish(self._running)
 
     def before(self, stream: int) -> Any:
@@ -79,7 +82,8 @@ class DeviceView:
     """An array as CUDA kernels see it: items by index, read when they are asked for (`bam/array.cuh`).
 
     Pass :attr:`address` for a parameter ``const bam::ArrayView*``; compile with
-    :func:`bam.native.nvrtc.user_options`. The array must stay open while kernels run.
+    :func:`bam.native.nvrtc.user_options`. The array must stay open while kernels run. Where rows of the array
+    are gathered as well, call :meth:`before_kernel` before each launch.
     """
 
     def __init__(self, store: DeviceStore, memory: DeviceMemory) -> None:
@@ -89,6 +93,21 @@ class DeviceView:
     def address(self) -> int:
         """Of the `bam::ArrayView` in the GPU's memory; valid as long as this object."""
         return self._memory.address
+
+    def before_kernel(self, stream: int | None = None) -> None:
+        """Have a stream wait for all gathers begun so far.
+
+        A kernel's thread that wants a page which a gather is reading waits until the gather has filled the
+        line. If the kernel keeps the whole GPU busy meanwhile, the gather's own kernels cannot start, and the
+        thread waits until it times out. So order the kernel behind them; and begin no gather while a kernel
+        runs that leaves no room for others.
+
+        Parameters
+        ----------
+        stream : int, optional
+            The kernel's stream, by its address; default: CuPy's current one.
+        """
+        self._store.before_kernel(stream)
 
     def check(self) -> None:
         """Raise what a kernel's read failed with since the last call; after the kernel has been waited for.

@@ -58,7 +58,8 @@ class CupyEvent(GpuEvent):
     def done(self) -> bool:
         return bool(self._event.done)
 
-    def before(self, stream: StreamPointer) -> None:
+    def before(self, stream: StreamPointer | None) -> None:
+        stream = self._gpu.stream_or_current(stream)
         with self._gpu.current():
             self._gpu.cupy.cuda.runtime.streamWaitEvent(stream, self._event.ptr)
 
@@ -191,9 +192,12 @@ class CupyGpu(Gpu):
     def mark(self) -> GpuEvent:
         return CupyEvent(self)
 
+    def stream_or_current(self, stream: StreamPointer | None) -> StreamPointer:
+        """`stream`, or CuPy's current one, which inside :meth:`current` would be the store's."""
+        return int(self.cupy.cuda.get_current_stream().ptr) if stream is None else stream
+
     def after(self, stream: StreamPointer | None) -> None:
-        if stream is None:  # before current() makes the store's stream CuPy's own
-            stream = self.cupy.cuda.get_current_stream().ptr
+        stream = self.stream_or_current(stream)
         with self.current():
             event = self.cupy.cuda.Event(disable_timing=True)
             self.cupy.cuda.runtime.eventRecord(event.ptr, stream)

@@ -64,8 +64,8 @@ class GpuEvent(ABC):
         """Whether it has been reached."""
 
     @abstractmethod
-    def before(self, stream: StreamPointer) -> None:
-        """Have what is launched on `stream` from now on wait for it."""
+    def before(self, stream: StreamPointer | None) -> None:
+        """Have what is launched on `stream` from now on wait for it; None: the current one."""
 
 
 class Gpu(ABC):
@@ -103,7 +103,10 @@ class Gpu(ABC):
 
     @abstractmethod
     def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
-        """New memory with these bytes; `data` may change afterwards."""
+        """New memory with these bytes, for later launches here; `data` may change afterwards.
+
+        Kernels of other streams need :meth:`memory` and :meth:`write`, which waits.
+        """
 
     @abstractmethod
     def write(self, address: int, data: npt.NDArray[Any]) -> None:

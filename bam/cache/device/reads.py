@@ -32,6 +32,8 @@ from bam.errors import ClosedError, ConfigError
 #: Most parts of a request that is counted.
 MAX_COUNTED_PARTS = 32
 _N_REPORTS = 4096
+#: `pieces_per_warp` of device_gather.h: a warp takes 32 pieces of a row, or 8 of a row that is longer.
+LONG_ROW_BYTES, THREADS_PER_LONG_PIECE = 2048, 4
 _ERROR_BITS = 32
 _COUNTS_BYTES = MAX_COUNTED_PARTS * PART_COUNTS.itemsize
 
@@ -161,6 +163,10 @@ class RunningGather:
     failure: Failure | None = None
     part_counts: npt.NDArray[np.void] | None = None
 
+    def done(self) -> bool:
+        """Whether its last kernel has run."""
+        return self.event is not None and self.event.done()
+
 
 class Reads:
     """The gathers of one store. Thread-safe; they run in the order in which they were begun.
@@ -199,6 +205,8 @@ class Reads:
             if len(firsts) > _N_REPORTS:
                 expected = f"more for so many rows ({n_rows}), or fewer rows in a gather"
                 raise ConfigError("staging", f"{rows_per_chunk} rows a flight", expected)
+            while self._gathers and self._gathers[0].done():  # nobody may ever wait for it
+                self._harvest(self._gathers[0])
             while len(self._free_reports) < len(firsts):
                 self._harvest(self._gathers[0])
             parts = _parts(request)
@@ -212,6 +220,9 @@ class Reads:
             for first in firsts:
                 n = min(rows_per_chunk, n_rows - first)
                 self._submit(gather, CRowBatch(first_row=first, n_rows=n, pages_per_row=pages_per_row))
+            if self._memory.store.n_lone_slots:
+                # Kernels of others may join its reads and wait until its lines are filled.
+                self.finish(gather)
             return gather
 
     def finish(self, gather: RunningGather) -> GpuEvent:
@@ -222,6 +233,13 @@ class Reads:
             if gather.event is None:  # it had no rows
                 gather.event = self._gpu.mark()
             return gather.event
+
+    def finish_all(self) -> GpuEvent:
+        """The same for all gathers."""
+        with self._lock, self._gpu.current():
+            while self._chunks:
+                self._finish_oldest()
+            return self._gpu.mark()
 
     def wait(self, gather: RunningGather) -> Failure | None:
         """Wait until its rows are in the output; what failed, if anything did."""
@@ -329,10 +347,12 @@ class Reads:
             batch.few_parts[number] = part
 
     def _grid(self, kernel: str, batch: CRowBatch) -> Grid:
-        """The kernel's grid, smaller when there is less to do: a warp for 32 pieces."""
+        """The kernel's grid, smaller when there is less to do."""
         most = self._gpu.grids[kernel]
-        pieces = batch.n_rows * batch.pages_per_row
-        blocks = -(-pieces // most.threads) + (1 if kernel == "bam_submit_rows" else 0)
+        threads = batch.n_rows * batch.pages_per_row
+        if kernel == "bam_gather_rows" and batch.row_bytes > LONG_ROW_BYTES:
+            threads *= THREADS_PER_LONG_PIECE
+        blocks = -(-threads // most.threads) + (1 if kernel == "bam_submit_rows" else 0)
         return Grid(min(most.blocks, blocks), most.threads)
 
     def _finish_oldest(self) -> None:

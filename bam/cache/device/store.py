@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno as errno_codes
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ _ERRORS = {errno_codes.ENODATA: TruncatedFileError, errno_codes.ESTALE: FileChan
 
 @dataclass(frozen=True)
 class DeviceStats:
-    """Counters since the store was opened, of gathers that were waited for.
+    """Counters since the store was opened, of gathers that were waited for or found to be done.
 
     Attributes
     ----------
@@ -187,7 +188,14 @@ class DeviceStore:
     def view(self, first_byte: int, n_items: int) -> DeviceMemory:
         """A `bam::ArrayView` in the GPU's memory."""
         view = CArrayView(self.memory.store, first_byte, n_items)
-        return self.gpu.upload(np.frombuffer(bytes(view), np.uint8))
+        memory = self.gpu.memory(ctypes.sizeof(view))
+        # Waits: kernels of other streams may read it at once.
+        self.gpu.write(memory.address, np.frombuffer(bytes(view), np.uint8))
+        return memory
+
+    def before_kernel(self, stream: int | None = None) -> None:
+        """Launch what is left of all gathers, and have `stream` (None: the current one) wait for them."""
+        self._reads.finish_all().before(stream)
 
     def check_views(self) -> None:
         """Raise what a read of a kernel failed with since the last call, if any did; waits for nothing else.

@@ -11,6 +11,9 @@
 // `view` is what bam.DeviceArray.view() has the address of. A read that misses is waited for; threads of a warp that
 // want the same page at the same time share one look-up and one read. A read that fails gives T{}, and the host learns
 // of it from view.check().
+//
+// Where rows of the array are gathered too (DeviceArray.begin), call view.before_kernel() before the launch: a page that
+// a gather is reading is waited for, and the gather's kernels need room on the GPU beside yours.
 #pragma once
 
 #include "bam/device_lone.h"

@@ -63,18 +63,25 @@ def compile_kernels(target: Path) -> None:
 
 
 class DoneEvent(GpuEvent):
-    def wait(self) -> None: ...
+    def __init__(self, gpu: EmulatedGpu) -> None:
+        self._gpu = gpu
+
+    def wait(self) -> None:
+        self._gpu.unwaited.clear()
 
     def done(self) -> bool:
         return True
 
-    def before(self, stream: int) -> None: ...
+    def before(self, stream: int | None) -> None: ...
 
 
 class EmulatedGpu(Gpu):
     def __init__(self) -> None:
         self._kernels = kernels()
         self.launches: list[str] = []
+        self.sizes: list[tuple[str, Grid]] = []
+        #: Memory that was uploaded and not waited for: on a GPU other streams may find other bytes there.
+        self.unwaited: set[int] = set()
         self.registered: list[tuple[int, int, bool]] = []
         self.grids = {
             "bam_submit_rows": Grid(3, 64),
@@ -102,13 +109,16 @@ class EmulatedGpu(Gpu):
 
     def upload(self, data: npt.NDArray[np.uint8]) -> DeviceMemory:
         memory = self.memory(data.nbytes)
-        self.write(memory.address, data)
+        ctypes.memmove(memory.address, data.ctypes.data, data.nbytes)
+        self.unwaited.add(memory.address)
         return memory
 
     def write(self, address: int, data: npt.NDArray[Any]) -> None:
         ctypes.memmove(address, data.ctypes.data, data.nbytes)
+        self.unwaited.clear()
 
     def read(self, address: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+        self.unwaited.clear()
         return np.frombuffer(ctypes.string_at(address, n_bytes), np.uint8)
 
     def download(self, to: PinnedMemory, offset: int, address: int, n_bytes: int) -> None:
@@ -119,11 +129,12 @@ class EmulatedGpu(Gpu):
 
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:
         self.launches.append(kernel)
+        self.sizes.append((kernel, grid))
         pointers = [c_void_p(ctypes.addressof(argument)) for argument in arguments]
         getattr(self._kernels, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
 
     def mark(self) -> GpuEvent:
-        return DoneEvent()
+        return DoneEvent(self)
 
     def after(self, stream: int | None) -> None: ...
 

@@ -265,6 +265,50 @@ def test_a_kernels_failed_read_is_told_to_the_host() -> None:
         np.testing.assert_array_equal(read_items(gpu, array, indices)[0], items[indices])
 
 
+def test_a_view_is_there_for_kernels_of_other_streams() -> None:
+    gpu = EmulatedGpu()
+    with open_on(gpu, rows_of(4, 512), page_bytes=512, cache_lines=4, lone_pages=1) as array:
+        assert array.view().address not in gpu.unwaited
+
+
+def test_a_kernel_may_read_what_a_gather_has_only_begun_to_read() -> None:
+    """Here each launch runs to its end: a kernel waits in vain for what was not launched before it."""
+    items = np.arange(2_000, dtype=np.uint32)
+    gpu = EmulatedGpu()
+    settings = {"page_bytes": 512, "cache_lines": 64, "lone_pages": 8, "timeout_s": 1.0}
+    with open_on(gpu, items, **settings) as array:
+        gather = array.begin(np.arange(2_000))
+        array.view().before_kernel()
+        found, view = read_items(gpu, array, np.arange(2_000).astype(np.uint64))
+        view.check()
+        np.testing.assert_array_equal(found, items)
+        np.testing.assert_array_equal(gather.wait(), items)
+
+
+def test_gathers_that_nobody_waits_for_are_let_go() -> None:
+    rows = rows_of(64, 512)
+    gpu = EmulatedGpu()
+    with open_on(gpu, rows, page_bytes=512, cache_lines=64) as array:
+        gathers = [array.begin(np.arange(64)) for _ in range(5)]
+        for gather in gathers:
+            gather.before(0)
+        assert array.stats().gathers < 5
+        array.begin(np.arange(3)).before(0)
+        assert array.stats().gathers == 5
+        for gather in gathers:
+            np.testing.assert_array_equal(gather.wait(), rows)
+
+
+@pytest.mark.parametrize(("row_bytes", "pieces_per_warp"), [(2048, 32), (4096, 8)])
+def test_there_is_a_warp_for_every_share_of_the_pieces(row_bytes: int, pieces_per_warp: int) -> None:
+    gpu = EmulatedGpu()
+    gpu.grids["bam_gather_rows"] = Grid(64, 64)
+    with open_on(gpu, rows_of(40, row_bytes), page_bytes=4096, cache_lines=64, staging="1MiB") as array:
+        array.gather(np.arange(40))
+    (gathered,) = [grid for kernel, grid in gpu.sizes if kernel == "bam_gather_rows"]
+    assert gathered.blocks == -(-40 * (32 // pieces_per_warp) // 64)
+
+
 def test_views_are_asked_for_at_opening() -> None:
     with (
         open_on(EmulatedGpu(), rows_of(4, 512), page_bytes=512, cache_lines=4) as array,
