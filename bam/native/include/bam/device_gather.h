@@ -50,6 +50,15 @@ BAM_HD BAM_RARE void copy_uneven(uint8_t* to, const uint8_t* from, uint32_t byte
   }
 }
 
+// How the read into a flight's slot ended. Of a flight that is stuck, results may still change: the completion may come
+// any time, to a kernel of another stream.
+template <class P>
+BAM_HD ReadResult result_in(const DeviceStore& store, const Flight& flight, uint64_t slot) {
+  if (flight.stuck == 0) return store.results[slot];
+  // acquire: pairs with the release in note_completion(), so that the bytes are there with a result that says so
+  return typename P::template Atomic<ReadResult>(store.results[slot]).load(P::acquire);
+}
+
 // Kernel: the pages that the flight read for lines go from staging to the lines.
 template <class P>
 BAM_HD void fill_lines(const DeviceStore& store, const RowBatch& batch) {
@@ -61,8 +70,9 @@ BAM_HD void fill_lines(const DeviceStore& store, const RowBatch& batch) {
   for (uint64_t begin = uint64_t{warp} * kWarp; begin < n_pieces; begin += uint64_t{n_warps} * kWarp) {
     uint64_t mine = begin + P::lane();
     uint64_t source = mine < n_pieces ? store.sources[first_slot + mine] : 0;
-    ReadResult result = mine < n_pieces ? store.results[first_slot + mine] : 0;
     bool claimed = kind_of(source) == SourceKind::claimed;
+    ReadResult result = claimed ? result_in<P>(store, flight, first_slot + mine) : 0;
+    P::sync_warp();  // bytes that a lane acquired are copied by all
     for (uint32_t left = P::ballot(claimed && result == 0); left != 0; left &= left - 1) {
       uint32_t lane = lowest_bit(left);
       copy_units<P, Chunk>(line_bytes<P>(store, line_of(P::shuffle(source, lane))),
@@ -118,7 +128,8 @@ BAM_HD constexpr bool holds_pin(SourceKind kind) {
   return kind == SourceKind::hit || kind == SourceKind::joined || kind == SourceKind::claimed;
 }
 
-// Pieces a warp takes at a time. Few when they are long, so that all warps finish together.
+// Pieces a warp takes at a time. Few when they are long, so that all warps finish together. reads.py makes the grid
+// for it.
 BAM_HD constexpr uint32_t pieces_per_warp(const RowBatch& batch) { return batch.row_bytes > 2048 ? 8 : kWarp; }
 
 constexpr uint32_t kSegmentBytes = kWarp * sizeof(Chunk);
@@ -186,11 +197,12 @@ BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   ReadResult failure = 0;
   if (kind != SourceKind::none) {
     piece = piece_of(batch, store.page_shift, number);
-    failure = failure_of<P>(store, source, kind == SourceKind::hit ? 0 : store.results[slot]);
+    failure = failure_of<P>(store, source, kind == SourceKind::hit ? 0 : result_in<P>(store, flight, slot));
   }
   uint64_t to = reinterpret_cast<uint64_t>(piece.out);
   uint64_t from = reinterpret_cast<uint64_t>(bytes_of<P>(store, source, slot, piece));
   uint32_t length = failure == 0 ? piece.length : 0;
+  P::sync_warp();  // bytes that a lane acquired, of a line or a slot, are copied by all
   copy_pieces<P>(to, from, length, kind == SourceKind::bypass, n_lanes, segment_shift(store, batch));
   P::sync_warp();  // all lanes have read the line
   if (failure != 0) {
@@ -207,6 +219,8 @@ BAM_HD inline void report_flight(const DeviceStore& store, const RowBatch& batch
   FlightReport found{};
   if (failed != kNoPiece) {
     found.result = store.results[uint64_t{batch.flight} * store.slots_per_flight + failed];
+    // a completion that came too late has overwritten why, and must not pass for success
+    if (found.result == 0 || found.result == kPending) found.result = kTimedOut;
     found.page_id = piece_of(batch, store.page_shift, failed).page_id;
     found.row = batch.first_row + failed / batch.pages_per_row;
   }

@@ -3,7 +3,8 @@
 // A thread that needs a page pins its line, or claims one, reads the page into a *lone slot* of staging memory and
 // drains completions until its own has come. Threads of a warp that need the same page at the same time do so once.
 // Nobody waits while holding what another waiter needs: who joined a read waits for its claimer, and a claimer for a
-// free slot, for credit and for its read, all of which come back without it.
+// free slot, for credit and for its read, all of which come back without it. A claimer may also be a gather, whose
+// remaining kernels the host has launched (Reads.begin) and which need room on the GPU (DeviceView.before_kernel).
 #pragma once
 
 #include "bam/device_store.h"
@@ -40,43 +41,39 @@ BAM_HD void note_failure(const DeviceStore& store, ReadResult result, uint64_t p
   if (first.compare_exchange_strong(none, result, P::relaxed, P::relaxed)) store.failure[1] = page_id;
 }
 
+// One thread drains a queue, for itself and for whoever else has commands in it.
+template <class P>
+BAM_HD uint32_t drain_alone(const DeviceStore& store, uint32_t queue) {
+  return try_drain<P>(store.queues[queue], 8, [&](const Completion& completion) {
+    uint32_t flight = note_completion<P>(store, queue, completion) / store.slots_per_flight;
+    if (flight < store.n_flights) count_completed<P>(store, flight, 1);
+  });
+}
+
 // A slot of the lone ones, all of which are beyond the flights'; kNoPiece when none gets free in time.
 template <class P>
 BAM_HD uint32_t take_lone_slot(const DeviceStore& store, uint64_t page_id, uint64_t begin) {
   uint32_t place = static_cast<uint32_t>(multiply_high(mix64(page_id ^ begin), store.n_lone_slots));
+  uint32_t queue = place % store.n_queues;
   while (store.n_lone_slots != 0) {
     for (uint32_t step = 0; step < store.n_lone_slots; step++) {
       uint32_t free = 0;
       // acquire: pairs with the release in free_lone_slot(), so its last user has read the bytes
       if (typename P::template Atomic<uint32_t>(store.lone_slots[place])
               .compare_exchange_strong(free, 1, P::acquire, P::relaxed))
-        return store.n_flights * store.slots_per_flight + place;
+        return first_lone_slot(store) + place;
       place = place + 1 == store.n_lone_slots ? 0 : place + 1;
     }
+    // Slots of reads that nobody waits for any more get free when somebody finds their completions.
+    queue = queue + 1 == store.n_queues ? 0 : queue + 1;
+    uint32_t found = drain_alone<P>(store, queue);
     if (P::now_ns() - begin > store.timeout_ns) break;
-    P::pause();
+    if (found == 0) P::pause();
   }
   return kNoPiece;
 }
 
-template <class P>
-BAM_HD void free_lone_slot(const DeviceStore& store, uint32_t slot) {
-  // release: pairs with the acquire in take_lone_slot()
-  typename P::template Atomic<uint32_t>(store.lone_slots[slot - store.n_flights * store.slots_per_flight])
-      .store(0, P::release);
-}
-
-// One thread drains a queue, for itself and for whoever else has commands in it.
-template <class P>
-BAM_HD uint32_t drain_alone(const DeviceStore& store, uint32_t queue) {
-  return try_drain<P>(store.queues[queue], 8, [&](const Completion& completion) {
-    uint32_t flight = note_completion<P>(store, queue, completion) / store.slots_per_flight;
-    if (flight < store.n_flights)
-      typename P::template Atomic<uint32_t>(store.flights[flight].completed).fetch_add(1, P::relaxed);
-  });
-}
-
-// Reads a page into a lone slot and waits. A slot whose read did not come back in time is not used again.
+// Reads a page into a lone slot and waits. kPending: it did not come back in time, and its completion frees the slot.
 template <class P>
 BAM_HD ReadResult read_alone(const DeviceStore& store, uint64_t page_id, uint32_t slot, uint64_t begin) {
   uint32_t queue = slot % store.n_queues;
@@ -96,7 +93,11 @@ BAM_HD ReadResult read_alone(const DeviceStore& store, uint64_t page_id, uint32_
     // acquire: pairs with the release in note_completion(), whoever drained it
     ReadResult found = result.load(P::acquire);
     if (found != kPending) return found;
-    if (P::now_ns() - begin > store.timeout_ns) return kPending;
+    if (P::now_ns() - begin > store.timeout_ns) {
+      // acquire: as above, if it has come in this very moment
+      if (result.compare_exchange_strong(found, kAbandoned, P::acquire, P::acquire)) return kPending;
+      return found;
+    }
     if (drain_alone<P>(store, queue) == 0) P::pause();
   }
 }
@@ -172,6 +173,7 @@ BAM_HD T read_item(const ArrayView& view, uint64_t i) {
   held.kind = static_cast<HeldKind>(P::shuffle_among(peers, static_cast<uint32_t>(held.kind), leader));
   held.slot = P::shuffle_among(peers, held.slot, leader);
   held.line_id = P::shuffle_among(peers, held.line_id, leader);
+  P::sync_warp(peers);  // the page that the leader acquired is read by all; a shuffle orders no memory
   if (held.kind == HeldKind::claimed) fill_line<P>(store, held, peers, leader);
   T value{};
   if (held.kind != HeldKind::none) {

@@ -22,8 +22,8 @@ namespace bam {
 constexpr uint32_t kWarp = 32;
 // Of Linux, which NVRTC does not know.
 constexpr uint32_t kIoError = 5, kOutOfRange = 34, kTimedOut = 110;
-// Of a read whose command was not completed.
-constexpr uint64_t kPending = ~uint64_t{0};
+// Of a read whose command was not completed; and of one that nobody waits for any more, whose slot its completion frees.
+constexpr uint64_t kPending = ~uint64_t{0}, kAbandoned = kPending - 1;
 constexpr uint32_t kNoPiece = ~uint32_t{0};
 
 // How a read ended: 0, or `number of the controller's error record << 32 | errno`; kPending before. A drive has no
@@ -65,7 +65,7 @@ struct DeviceStore {
   ReadResult* results;       // of each slot
   uint64_t* sources;         // where the bytes of each piece are; by slot
   Flight* flights;
-  uint32_t* lone_slots;      // 1: taken
+  uint32_t* lone_slots;      // 1: taken, also by a read that came too late and has not come yet
   uint64_t* failure;         // of device-side arrays: the first failed read's result, and its page
   const DataPointer* pointers;  // a drive's, to each slot; null: the software controller takes the slot's address
   uint64_t first_block;      // of page 0 in the namespace
@@ -127,13 +127,33 @@ BAM_HD inline ReadResult result_of(const DeviceStore& store, const Completion& c
   return uint64_t{completion.dw1} << 32 | (completion.dw0 != 0 ? completion.dw0 : kIoError);
 }
 
+BAM_HD inline uint32_t first_lone_slot(const DeviceStore& store) { return store.n_flights * store.slots_per_flight; }
+
+template <class P>
+BAM_HD void free_lone_slot(const DeviceStore& store, uint32_t slot) {
+  // release: pairs with the acquire in take_lone_slot()
+  typename P::template Atomic<uint32_t>(store.lone_slots[slot - first_lone_slot(store)]).store(0, P::release);
+}
+
 // Notes how the read of an outstanding command ended. Returns its slot.
 template <class P>
 BAM_HD uint32_t note_completion(const DeviceStore& store, uint32_t queue, const Completion& completion) {
   uint32_t slot = store.owners[queue * store.queues[queue].depth + completion.cid];
-  // release: pairs with the acquire of whoever waits for a lone slot; a flight's are read in a later kernel
-  typename P::template Atomic<ReadResult>(store.results[slot]).store(result_of(store, completion), P::release);
+  ReadResult found = result_of(store, completion);
+  typename P::template Atomic<ReadResult> result(store.results[slot]);
+  // release: pairs with the acquire of whoever waits for a lone slot (read_alone), and of result_in() for a flight's
+  // that was given up; other flights' are covered by count_completed()
+  if (slot < first_lone_slot(store)) result.store(found, P::release);
+  else if (result.exchange(found, P::release) == kAbandoned) free_lone_slot<P>(store, slot);
   return slot;
+}
+
+// Commands of a flight whose results, by whichever threads of a warp, were noted before a sync_warp().
+template <class P>
+BAM_HD void count_completed(const DeviceStore& store, uint32_t flight, uint32_t count) {
+  // release: pairs with the acquire in load_counter() by drain_flight(): who sees all of a flight's commands counted,
+  // and the kernels after it, see their results, whichever kernel of whichever stream drained them
+  typename P::template Atomic<uint32_t>(store.flights[flight].completed).fetch_add(count, P::release);
 }
 
 // A whole warp drains one queue, 32 completions at a time, unless somebody else is draining it. Returns how many it
@@ -144,6 +164,7 @@ BAM_HD uint32_t drain_queue(const DeviceStore& store, uint32_t number) {
   uint32_t lane = P::lane();
   bool locked = lane == 0 && try_lock_drain<P>(queue);
   if (P::ballot(locked) == 0) return 0;
+  P::sync_warp();  // what lane 0 acquired with the lock holds for all lanes; a ballot or a shuffle orders no memory
   uint64_t first = lane == 0 ? typename P::template Atomic<uint64_t>(queue.words->completed).load(P::relaxed) : 0;
   first = P::shuffle(first, 0);
   uint32_t count = 0, run = kWarp;
@@ -160,8 +181,9 @@ BAM_HD uint32_t drain_queue(const DeviceStore& store, uint32_t number) {
       recycle_cid(queue, k, completion.cid);
     }
     uint32_t peers = P::match(~0u, flight);
+    P::sync_warp();  // the peers' results are part of the release in count_completed()
     if (mine && flight < store.n_flights && lowest_bit(peers) == lane)
-      typename P::template Atomic<uint32_t>(store.flights[flight].completed).fetch_add(count_bits(peers), P::relaxed);
+      count_completed<P>(store, flight, count_bits(peers));
     count += run;
   }
   P::sync_warp();  // the other lanes' command ids and results are part of the release below
@@ -183,6 +205,7 @@ BAM_HD bool drain_all(const DeviceStore& store) {
 
 template <class P>
 BAM_HD uint32_t load_counter(uint32_t& counter) {
+  // acquire: pairs with the release in count_completed()
   return typename P::template Atomic<uint32_t>(counter).load(P::acquire);
 }
 

@@ -110,6 +110,7 @@ BAM_HD void submit_warp(const DeviceStore& store, Flight& flight, uint32_t queue
       typename P::template Atomic<uint32_t>(flight.submitted).fetch_add(run.count, P::relaxed);
     }
     run = {P::shuffle(run.first, 0), P::shuffle(run.count, 0)};
+    P::sync_warp();  // what lane 0 acquired with the credit, such as free command ids, holds for all lanes
     if (run.count == 0) {
       if (wants) give_up<P>(store, slot, store.sources[slot], kTimedOut);
       return;

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from bam.cache.device.gpu import DeviceTensor, Grid
 from bam.cache.device.reads import RowPart, RowRequest
+from bam.cache.device.structs import FLIGHT
 from bam.errors import ClosedError, ConfigError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
 from bam.native import available
 from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine
@@ -283,6 +284,37 @@ def test_a_kernel_may_read_what_a_gather_has_only_begun_to_read() -> None:
         view.check()
         np.testing.assert_array_equal(found, items)
         np.testing.assert_array_equal(gather.wait(), items)
+
+
+def test_the_slot_of_a_late_read_is_used_again() -> None:
+    """There is one slot: lost with the first read, there would be no second one."""
+    items = np.arange(2_000, dtype=np.uint32)
+    gpu = EmulatedGpu()
+    rule = FaultRule(FaultKind.DELAY, nth=1, delay_us=600_000)
+    settings = {"page_bytes": 512, "cache_lines": 64, "lone_pages": 1, "timeout_s": 0.2}
+    with open_on(gpu, items, wrap=faults(rule), **settings) as array:
+        for _ in range(2):  # the second kernel finds the slot taken
+            _, view = read_items(gpu, array, np.array([7], np.uint64))
+            with pytest.raises(WaitTimeout):
+                view.check()
+        time.sleep(0.6)
+        indices = np.arange(0, 2_000, 50).astype(np.uint64)
+        found, view = read_items(gpu, array, indices)
+        view.check()
+        np.testing.assert_array_equal(found, items[indices])
+        assert pinned_lines(array) == 0
+
+
+def test_a_piece_that_failed_is_never_reported_as_read() -> None:
+    """Its completion may come after it was given up and before the report: its result says success then."""
+    gpu = EmulatedGpu()
+    with open_on(gpu, rows_of(8, 512), page_bytes=512, cache_lines=64) as array:
+        gather = array.begin(np.arange(8))
+        flight = gpu.read(array.store.structure.flights, FLIGHT.itemsize).view(FLIGHT).copy()
+        flight["first_failed"] = 5
+        gpu.write(array.store.structure.flights, flight)
+        with pytest.raises(WaitTimeout):
+            gather.wait()
 
 
 def test_gathers_that_nobody_waits_for_are_let_go() -> None:
