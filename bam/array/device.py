@@ -160,6 +160,7 @@ class DeviceArray:
         self._description, self._config, self._settings = description, config, settings
         self._store, self._engine, self._closing = store, engine, closing
         self._closed = False
+        self._info = self._describe()
         self._n_constant = min(settings.constant_rows, len(self))
         self._constant = None
         if self._n_constant:
@@ -248,7 +249,10 @@ class DeviceArray:
         ------
         ConfigError
             The array was opened without `lone_pages`, or its items can straddle pages.
+        ClosedError
         """
+        if self._closed:
+            raise ClosedError("device array")
         if not self._settings.lone_pages:
             raise ConfigError("lone_pages", 0, "at least 1, for kernels that read by themselves")
         size = self.dtype.itemsize
@@ -262,7 +266,10 @@ class DeviceArray:
 
     def info(self) -> DeviceArrayInfo:
         """Which path really runs."""
-        cache = self._store.cache
+        return self._info
+
+    def _describe(self) -> DeviceArrayInfo:
+        cache = self._store.memory.cache
         assert cache is not None
         return DeviceArrayInfo(
             policy=self._config.policy.value,
@@ -277,6 +284,7 @@ class DeviceArray:
     def close(self) -> None:
         """Finish what was begun and release everything; calling it again does nothing."""
         self._closed = True
+        self._constant = None
         self._closing.close()
 
     def __enter__(self) -> DeviceArray:

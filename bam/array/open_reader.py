@@ -117,6 +117,8 @@ def open_device_array(
     EngineUnavailable, NativeLibraryMissing, ConfigError, FileChangedError
     """
     with ExitStack() as opened:
+        if gpu is not None:
+            opened.callback(gpu.close)
         native, store = _open_store(opened, description, config, settings, wrap, gpu)
         closing = ExitStack()
         array = DeviceArray(description, config, settings, store, native, closing)
@@ -133,6 +135,18 @@ def open_device_group(
     gpu: Gpu | None = None,
 ) -> DeviceGroup:
     """One engine, GPU and store for several arrays; as :func:`open_device_array`."""
+    with ExitStack() as opened:
+        if gpu is not None:
+            opened.callback(gpu.close)
+        whole, first_bytes = _joined(descriptions, config, settings)
+        _, store = _open_store(opened, whole, config, settings, wrap, gpu)
+        return DeviceGroup(descriptions, first_bytes, store, opened.pop_all())
+
+
+def _joined(
+    descriptions: Mapping[str, ArrayDescription], config: StoreConfig, settings: GpuSettings
+) -> tuple[ArrayDescription, tuple[int, ...]]:
+    """The bytes of all arrays as one, and where each begins."""
     if not descriptions:
         raise ConfigError("sources", {}, "at least one array")
     if settings.constant_rows:
@@ -145,10 +159,7 @@ def open_device_group(
     if (files and memory) or any(each.opener is not None for each in descriptions.values()):
         raise ConfigError("sources", list(descriptions), "all arrays in files, or all in memory")
     shape = (joined.layout.logical_bytes,)
-    whole = ArrayDescription(shape, np.dtype(np.uint8), joined.layout, files, memory)
-    with ExitStack() as opened:
-        _, store = _open_store(opened, whole, config, settings, wrap, gpu)
-        return DeviceGroup(descriptions, joined.first_bytes, store, opened.pop_all())
+    return ArrayDescription(shape, np.dtype(np.uint8), joined.layout, files, memory), joined.first_bytes
 
 
 def _open_store(
@@ -166,6 +177,7 @@ def _open_store(
         from bam.cache.device.cupy_gpu import CupyGpu
 
         gpu = CupyGpu()
+        opened.callback(gpu.close)
     files_engine = _open_engine(description, config.engine)
     opened.callback(files_engine.close)
     engine = files_engine if wrap is None else wrap(files_engine)

@@ -257,3 +257,4 @@ class QueueServer:
                 self.stop()
         finally:
             self._handle.close()
+            self._destinations = None

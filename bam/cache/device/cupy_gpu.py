@@ -114,12 +114,34 @@ class CupyGpu(Gpu):
 
     @_on_device
     def memory(self, n_bytes: int) -> DeviceMemory:
-        owner = self.cupy.zeros(max(1, n_bytes), np.uint8)
-        return DeviceMemory(owner.data.ptr, n_bytes, owner)
+        # Not of CuPy's pool, which would keep it from others after we have dropped it.
+        owner = self.cupy.cuda.MemoryPointer(self._allocate(max(1, n_bytes)), 0)
+        owner.memset_async(0, max(1, n_bytes), self.stream)
+        return DeviceMemory(owner.ptr, n_bytes, owner)
+
+    def _allocate(self, n_bytes: int) -> Any:
+        cuda = self.cupy.cuda
+        try:
+            return cuda.Memory(n_bytes)
+        except cuda.runtime.CUDARuntimeError:
+            self.cupy.get_default_memory_pool().free_all_blocks()  # what CuPy only keeps for later
+        try:
+            return cuda.Memory(n_bytes)
+        except cuda.runtime.CUDARuntimeError as error:
+            remedy = "Ask for a smaller cache, or free memory of the GPU"
+            raise EngineUnavailable("cuda", f"no {n_bytes} bytes of memory: {error}", remedy) from error
 
     @_on_device
     def pinned(self, n_bytes: int) -> PinnedMemory:
-        owner = self.cupy.cuda.alloc_pinned_memory(n_bytes + _PINNED_ALIGNMENT)
+        cuda = self.cupy.cuda  # not its pool, as in memory()
+        try:
+            memory = cuda.PinnedMemory(n_bytes + _PINNED_ALIGNMENT, cuda.runtime.hostAllocPortable)
+        except cuda.runtime.CUDARuntimeError as error:
+            remedy = "Ask for a smaller staging or constant buffer"
+            raise EngineUnavailable(
+                "cuda", f"no {n_bytes} bytes of pinned memory: {error}", remedy
+            ) from error
+        owner = cuda.PinnedMemoryPointer(memory, 0)
         whole = np.frombuffer(owner, np.uint8, n_bytes + _PINNED_ALIGNMENT)
         skipped = -whole.ctypes.data % _PINNED_ALIGNMENT
         array = whole[skipped : skipped + n_bytes]
@@ -246,6 +268,7 @@ class CupyGpu(Gpu):
             self.stream.synchronize()
             while self._registered:
                 self._kernels.unregister(self._registered.pop())
+            self._kernels.unload()
 
 
 def _on_host(tensor: Any) -> bool:
@@ -266,6 +289,12 @@ class _Kernels:
         module = c_void_p()
         self._check(self._driver.cuModuleLoadData(byref(module), c_char_p(cubin)))
         self._modules.append(module)
+
+    def unload(self) -> None:
+        """Unload all of them; no kernel may run any more."""
+        self._functions.clear()
+        while self._modules:
+            self._check(self._driver.cuModuleUnload(self._modules.pop()))
 
     def launch(self, name: str, grid: Grid, arguments: Sequence[Any], stream: int) -> None:
         """Launch on `stream`."""

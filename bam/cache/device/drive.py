@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import errno as errno_codes
+from collections.abc import Sequence
+from contextlib import ExitStack
 from ctypes import c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 
 import numpy as np
@@ -24,6 +26,7 @@ from bam.storage.nvme.controller import PAGE_BYTES
 from bam.storage.nvme.data_path import prp_list_bytes
 from bam.storage.nvme.drive import NvmeDrive
 from bam.storage.nvme.drive_run import DriveRun
+from bam.storage.nvme.queues import QueueMemory
 from bam.storage.nvme.registers import DOORBELL_OFFSET
 from bam.storage.queue_server import ControllerStats
 from bam.storage.queues import CQueuePair, status_name
@@ -52,19 +55,24 @@ def make_drive_memory(gpu: Gpu, run: DriveRun, page_bytes: int, settings: GpuSet
     n_slots = settings.slots_per_flight(page_bytes) * settings.flights + settings.lone_pages
     staging = run.drive.allocate(n_slots * page_bytes)
     kernel_staging = gpu.register(staging.address, -(-staging.n_bytes // PAGE_BYTES) * PAGE_BYTES)
-    return DriveMemory(
-        _pairs(gpu, run.drive, settings),
-        PinnedMemory(kernel_staging, staging.view(), run.drive),
-        gpu.upload(_pointers(run.drive, staging.iova, page_bytes, n_slots)),
-        first_block,
-        run.nsid,
-        namespace.block_bytes,
-    )
+    pointers = gpu.upload(_pointers(run.drive, staging.iova, page_bytes, n_slots))
+    queues = run.drive.create_reserved_queues(settings.queue_pairs, settings.queue_slots)
+    with ExitStack() as created:
+        created.callback(run.drive.delete_reserved_queues, [queue.queue_id for queue in queues])
+        memory = DriveMemory(
+            _pairs(gpu, run.drive, queues),
+            PinnedMemory(kernel_staging, staging.view(), run.drive),
+            pointers,
+            first_block,
+            run.nsid,
+            namespace.block_bytes,
+        )
+        created.pop_all()
+    return memory
 
 
-def _pairs(gpu: Gpu, drive: NvmeDrive, settings: GpuSettings) -> ctypes.Array[CQueuePair]:
+def _pairs(gpu: Gpu, drive: NvmeDrive, memory: Sequence[QueueMemory]) -> ctypes.Array[CQueuePair]:
     """The GPU's queue pairs, at addresses for kernels."""
-    memory = drive.create_reserved_queues(settings.queue_pairs, settings.queue_slots)
     base, n_bytes = drive.register_window
     registers = gpu.register(base, n_bytes, registers=True)
     pairs = (CQueuePair * len(memory))()

@@ -159,4 +159,4 @@ class Gpu(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Wait for the stream and release what belongs to it."""
+        """Wait for the stream and release what belongs to it; calling it again does nothing."""

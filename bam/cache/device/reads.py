@@ -196,8 +196,7 @@ class Reads:
     def begin(self, request: RowRequest) -> RunningGather:
         """Submit what there are flights for; older chunks are finished to make room for the rest."""
         with self._lock, self._gpu.current():
-            if self._closed:
-                raise ClosedError("device array")
+            self._check_open()
             pages_per_row = self._pages_per_row(request)
             rows_per_chunk = self._memory.store.slots_per_flight // pages_per_row
             n_rows = request.ids.shape[0]
@@ -237,6 +236,7 @@ class Reads:
     def finish_all(self) -> GpuEvent:
         """The same for all gathers."""
         with self._lock, self._gpu.current():
+            self._check_open()
             while self._chunks:
                 self._finish_oldest()
             return self._gpu.mark()
@@ -256,6 +256,7 @@ class Reads:
         Outputs do not matter. Launched after what was submitted so far; does not wait.
         """
         with self._lock, self._gpu.current():
+            self._check_open()
             parts = _parts(request)
             uploaded = None
             if len(parts) > FEW_PARTS:
@@ -274,14 +275,16 @@ class Reads:
     def forget_uses(self, horizon: int, instead: int) -> None:
         """Uses of cached pages before `horizon` become `instead`; does not wait."""
         with self._lock, self._gpu.current():
+            self._check_open()
             grid = self._gpu.grids["bam_forget_uses"]
             arguments = [self._memory.store, c_uint64(horizon), c_uint64(instead)]
             self._gpu.launch("bam_forget_uses", grid, arguments)
 
     def stuck(self) -> bool:
         """Whether commands that timed out are still outstanding: looks for their completions once."""
-        store = self._memory.store
         with self._lock, self._gpu.current():
+            self._check_open()
+            store = self._memory.store
             while self._chunks:
                 self._finish_oldest()
             for flight in range(store.n_flights):
@@ -294,11 +297,20 @@ class Reads:
     def close(self) -> None:
         """Finish what was begun; calling it again does nothing."""
         with self._lock, self._gpu.current():
+            if self._closed:
+                return
             self._closed = True
             while self._chunks:
                 self._finish_oldest()
             while self._gathers:
                 self._harvest(self._gathers[0])
+            self._noted.clear()
+            # What belongs to the store goes with it, whoever still holds a gather.
+            del self._memory, self._reports, self._counts, self._host_counts
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("device array")
 
     def _pages_per_row(self, request: RowRequest) -> int:
         """Most pages that a row of the request touches."""

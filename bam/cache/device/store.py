@@ -16,7 +16,14 @@ from bam.cache.device.reads import Failure, Reads, RowPart, RowRequest, RunningG
 from bam.cache.device.settings import GpuSettings
 from bam.cache.device.structs import CArrayView, CDeviceStore
 from bam.cache.settings import CacheSettings
-from bam.errors import FileChangedError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
+from bam.errors import (
+    ClosedError,
+    FileChangedError,
+    RowOutOfRange,
+    StorageError,
+    TruncatedFileError,
+    WaitTimeout,
+)
 from bam.layout import Layout
 from bam.storage.native import NativeEngine
 from bam.storage.nvme.drive_run import DriveRun
@@ -101,17 +108,20 @@ class DeviceStore:
         self.gpu, self.layout, self.timeout_s, self.page_bytes = gpu, layout, timeout_s, page_bytes
         self._paths = tuple(file.path for file in engine.files)
         self._timed_out = False
+        self._memory: StoreMemory | None = None
+        self._server: QueueServer | DriveServer
         with ExitStack() as opened:
             opened.callback(gpu.close)
-            self.cache = None if cache is None else CacheMemory.create(gpu, cache)
-            on_drive = None if run is None else make_drive_memory(gpu, run, page_bytes, settings)
-            self.memory = StoreMemory.create(
-                gpu, page_bytes, layout.logical_bytes, self.cache, settings, timeout_s, on_drive
-            )
-            self._server: QueueServer | DriveServer
-            if run is not None and on_drive is not None:
+            lines = None if cache is None else CacheMemory.create(gpu, cache)
+            on_drive = None
+            if run is not None:
+                on_drive = make_drive_memory(gpu, run, page_bytes, settings)
                 self._server = DriveServer(run, on_drive, page_bytes)
-            else:
+                opened.callback(self._server.close)
+            memory = self._memory = StoreMemory.create(
+                gpu, page_bytes, layout.logical_bytes, lines, settings, timeout_s, on_drive
+            )
+            if run is None:
                 controller = ControllerSettings(
                     settings.host_threads,
                     settings.read_depth,
@@ -120,12 +130,29 @@ class DeviceStore:
                     close_timeout_s,
                 )
                 self._server = QueueServer(
-                    engine, layout, self.memory.queues.pairs, controller, self.memory.staging.array
+                    engine, layout, memory.queues.pairs, controller, memory.staging.array
                 )
-            opened.callback(self._server.close)
-            self._reads = Reads(gpu, self.memory)
+                opened.callback(self._server.close)
+            self._reads = Reads(gpu, memory)
             opened.callback(self._reads.close)
             self._opened = opened.pop_all()
+
+    @property
+    def memory(self) -> StoreMemory:
+        """What it has on the GPU and in pinned memory.
+
+        Raises
+        ------
+        ClosedError
+        """
+        if self._memory is None:
+            raise ClosedError("device array")
+        return self._memory
+
+    @property
+    def cache(self) -> CacheMemory | None:
+        """Its lines and their state."""
+        return self.memory.cache
 
     @property
     def structure(self) -> CDeviceStore:
@@ -242,7 +269,10 @@ class DeviceStore:
 
     def close(self) -> None:
         """Finish gathers, stop the controller, release everything; calling it again does nothing."""
-        self._opened.close()
+        try:
+            self._opened.close()
+        finally:
+            self._memory = None  # now, not when the last gather or array is dropped
 
     def error(self, failure: Failure, request: RowRequest | None = None) -> Exception:
         """The exception for a failure that kernels found."""

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Sequence
 from ctypes import c_uint64, c_void_p
 from pathlib import Path
@@ -83,6 +84,8 @@ class EmulatedGpu(Gpu):
         #: Memory that was uploaded and not waited for: on a GPU other streams may find other bytes there.
         self.unwaited: set[int] = set()
         self.registered: list[tuple[int, int, bool]] = []
+        self.closed = 0
+        self._allocated: list[weakref.ref[npt.NDArray[np.uint8]]] = []
         self.grids = {
             "bam_submit_rows": Grid(3, 64),
             "bam_drain_flight": Grid(1, 64),
@@ -99,6 +102,7 @@ class EmulatedGpu(Gpu):
 
     def pinned(self, n_bytes: int) -> PinnedMemory:
         whole = np.zeros(n_bytes + 4096, np.uint8)
+        self._allocated.append(weakref.ref(whole))
         skipped = -whole.ctypes.data % 4096
         array = whole[skipped : skipped + n_bytes]
         return PinnedMemory(whole.ctypes.data + skipped, array, whole)
@@ -160,5 +164,11 @@ class EmulatedGpu(Gpu):
         array.view(np.uint8)[...] = 0xEE
         return DeviceTensor(memory.address, shape, dtype, array)
 
+    def bytes_in_use(self) -> int:
+        """Of what was allocated here, pinned or not."""
+        found = [each() for each in self._allocated]
+        return sum(memory.nbytes for memory in found if memory is not None)
+
     def close(self) -> None:
+        self.closed += 1
         self.registered.clear()

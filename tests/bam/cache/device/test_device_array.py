@@ -206,6 +206,37 @@ def test_a_closed_array_says_so() -> None:
         array.gather([1])
 
 
+def test_closing_frees_memory_whoever_still_holds_a_part() -> None:
+    gpu = EmulatedGpu()
+    rows = rows_of(64, 512)
+    array = open_on(gpu, rows, page_bytes=512, cache_lines=64, lone_pages=4, constant_rows=8)
+    info, view, out = array.info(), array.view(), np.zeros_like(rows)
+    gather = array.begin(np.arange(64), out)
+    assert gpu.bytes_in_use() > 1 << 20
+    array.close()
+    assert gpu.bytes_in_use() < 8192  # the view's own
+    assert array.info() == info
+    np.testing.assert_array_equal(gather.wait(), rows)
+    for after in (view.before_kernel, array.view):
+        with pytest.raises(ClosedError):
+            after()
+
+
+@pytest.mark.parametrize("broken", ["wrap", "dtype", "staging"])
+def test_a_gpu_is_closed_when_opening_fails(broken: str) -> None:
+    gpu, arguments = EmulatedGpu(), {}
+    rows: Any = rows_of(4, 512)
+    if broken == "wrap":
+        arguments["wrap"] = lambda engine: (_ for _ in ()).throw(ConfigError("wrap", 1, "2"))
+    elif broken == "dtype":
+        rows = rows.view(">u4")
+    else:
+        arguments["staging"] = 1
+    with pytest.raises(ConfigError):
+        open_on(gpu, rows, **arguments)
+    assert gpu.closed
+
+
 def test_a_set_whose_lines_are_all_pinned_is_read_around() -> None:
     rows = rows_of(64, 512)
     with open_on(EmulatedGpu(), rows, page_bytes=512, cache_lines=2) as array:

@@ -15,7 +15,7 @@ from device_arrays import as_numpy, open_on
 from emulated_gpu import EmulatedGpu
 
 import bam
-from bam.errors import ConfigError, NvmeStatusError, WaitTimeout
+from bam.errors import ConfigError, EngineUnavailable, NvmeStatusError, WaitTimeout
 from bam.native import available
 from bam.storage.nvme import DriveSettings, NvmeDrive, NvmeStore, write_store
 from bam.storage.nvme.raw_namespace import RawNamespace
@@ -98,6 +98,27 @@ def test_what_cannot_work(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="reserved_queue_pairs"):
             open_on(EmulatedGpu(), source, queue_pairs=5)
         assert drive.gone is None
+
+
+def test_queue_pairs_come_back_when_opening_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stored(tmp_path) as (store, _, _):
+        source = bam.NvmeSource(store, "rows.npy")
+        for failing in ("register", "write"):  # while the queues are described, and later
+            gpu = EmulatedGpu()
+
+            def fail(
+                address: int, *rest: Any, gpu: EmulatedGpu = gpu, failing: str = failing, **named: Any
+            ) -> int:
+                if failing == "write" or named:
+                    raise EngineUnavailable("cuda", "planted", "none")
+                return EmulatedGpu.register(gpu, address, *rest)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(gpu, failing, fail)
+                with pytest.raises(EngineUnavailable, match="planted"):
+                    open_on(gpu, source)
+        with open_on(EmulatedGpu(), source) as array:
+            np.testing.assert_array_equal(as_numpy(array.gather(np.arange(50))), ROWS[:50])
 
 
 def test_queue_pairs_come_back_also_after_a_reset(tmp_path: Path) -> None:
