@@ -31,6 +31,53 @@ _FLOOR = 0.02
 _COLDEST = float(HORIZON - 1)
 
 
+class EpochProgress:
+    """How much of its epoch an iteration has announced, and what a level of requests stands for in it.
+
+    Parameters
+    ----------
+    requests : ExpectedRequests, optional
+    n_batches : int
+        Mini-batches of the iteration.
+    of_batches : int, optional
+        Mini-batches of its epoch, of which the iteration is the last part; default: all.
+
+    Attributes
+    ----------
+    counts : float32 array, shape (256,)
+        Requests that each level stands for.
+    """
+
+    def __init__(
+        self, requests: ExpectedRequests | None, n_batches: int, of_batches: int | None = None
+    ) -> None:
+        self._n_batches, self._of_batches = max(1, n_batches), max(1, of_batches or n_batches)
+        self._foreseen = 0
+        self.counts = counts_of_levels()
+        if requests is not None:
+            # An iteration that takes up an epoch in the middle has seen nothing: what is left of it counts.
+            self.counts *= np.float32(self._n_batches / max(1, requests.n_batches))
+
+    def announce(self) -> bool:
+        """Another mini-batch; True when it is the first of a new epoch after another."""
+        begins = self._foreseen == self._n_batches
+        if begins:
+            self.counts *= np.float32(self._of_batches / self._n_batches)
+            self._foreseen, self._n_batches = 0, self._of_batches
+        self._foreseen += 1
+        return begins
+
+    @property
+    def passed(self) -> float:
+        """Share of the epoch that was announced."""
+        return min(1.0, self._foreseen / self._n_batches)
+
+    def correction(self, dispersion: float) -> float:
+        """`k` of the formula above."""
+        passed, left = self.passed, 1 - self.passed
+        return left * (1 - dispersion) / (passed * dispersion + left) if left > 0 else 0.0
+
+
 class Forecast:
     """Estimates for the tables of one iteration. Used by one thread.
 
@@ -55,29 +102,19 @@ class Forecast:
         of_batches: int | None = None,
     ) -> None:
         self._tables, self._requests = tables, requests
-        self._n_batches, self._of_batches = max(1, n_batches), max(1, of_batches or n_batches)
-        self._foreseen = 0
-        self._counts = counts_of_levels()
+        self._progress = EpochProgress(requests, n_batches, of_batches)
         self._seen: dict[str, npt.NDArray[np.uint8]] = {}
         if requests is not None:
             stored = [
                 name for name, table in tables.items() if not table.in_memory and name in requests.levels
             ]
             self._seen = {name: np.zeros(tables[name].n_rows, np.uint8) for name in stored}
-            # An iteration that takes up an epoch in the middle has seen nothing: what is left of it counts.
-            self._counts *= np.float32(self._n_batches / max(1, requests.n_batches))
-
-    def _begin_epoch(self) -> None:
-        self._counts *= np.float32(self._of_batches / self._n_batches)
-        self._foreseen, self._n_batches = 0, self._of_batches
-        for seen in self._seen.values():
-            seen.fill(0)
 
     def announce(self, rows: Mapping[str, RowIds]) -> None:
         """The next mini-batch reads these rows. After the last of an epoch the next epoch begins."""
-        if self._foreseen == self._n_batches:
-            self._begin_epoch()
-        self._foreseen += 1
+        if self._progress.announce():
+            for seen in self._seen.values():
+                seen.fill(0)
         for name, seen in self._seen.items():
             _count(rows[name], seen)
 
@@ -86,26 +123,19 @@ class Forecast:
         table = self._tables[name]
         if name not in self._seen or self._requests is None:
             return table.estimates(rows)
-        passed = min(1.0, self._foreseen / self._n_batches)
         uses = np.empty(len(rows), np.uint64)
         _estimate(
             rows,
             table.row_bytes,
             table.page_bytes,
             self._requests.levels[name],
-            self._counts,
+            self._progress.counts,
             self._seen[name],
-            passed,
-            _correction(passed, self._requests.dispersion),
+            self._progress.passed,
+            self._progress.correction(self._requests.dispersion),
             uses,
         )
         return uses
-
-
-def _correction(passed: float, dispersion: float) -> float:
-    """`k` of the formula above."""
-    left = 1 - passed
-    return left * (1 - dispersion) / (passed * dispersion + left) if left > 0 else 0.0
 
 
 @njit(cache=True, nogil=True)

@@ -112,7 +112,7 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     )
     try:
         buffers = _choose_buffers(dataset, tables, requests, buffer_bytes)
-        load = _start_load(stored, buffers, settings)
+        load = start_load(stored, buffers, settings)
     except BaseException:
         for table in tables.values():
             table.close()
@@ -122,10 +122,10 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     return FeatureStore({**in_memory, **tables}, buffers, storage, keeps_all, requests, load)
 
 
-def _start_load(
+def start_load(
     stored: Mapping[str, Features], buffers: Mapping[str, ConstantBuffer], settings: FeatureSettings
 ) -> BufferLoad | None:
-    """Long reads in file order, past the page cache, which is for what mini-batches ask for."""
+    """Fill buffers: long reads in file order, past the page cache, which is for what mini-batches ask for."""
     if not buffers:
         return None
     sources: list[BufferSource] = []

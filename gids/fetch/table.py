@@ -20,7 +20,8 @@ from gids.graph.feature_types import FeatureDtype
 
 Bytes = npt.NDArray[np.uint8]
 
-_TORCH_DTYPES = {
+#: What rows of each kind are in torch.
+TORCH_DTYPES = {
     FeatureDtype.FLOAT32: torch.float32,
     FeatureDtype.FLOAT16: torch.float16,
     FeatureDtype.BFLOAT16: torch.bfloat16,
@@ -165,7 +166,7 @@ class StoredTable(FeatureTable):
         self._array, self._features = array, features
         self.name, self.n_rows, self.row_shape = name, len(array), array.shape[1:]
         kind = features.dtype if features is not None else FeatureDtype(array.dtype.name)
-        self.dtype = _TORCH_DTYPES[kind]
+        self.dtype = TORCH_DTYPES[kind]
         if features is not None and features.scale is not None:
             self.scale = torch.from_numpy(features.scale)
         info = array.info()
@@ -174,7 +175,7 @@ class StoredTable(FeatureTable):
         self._later = np.empty(0, np.uint64)
         if features is not None and features.levels is not None:
             self._ends = np.cumsum(features.levels[:, 1], dtype=np.int64)
-            self._later = _estimates_of(features.levels[:, 0])
+            self._later = estimates_of(features.levels[:, 0])
 
     def rows_of(self, nodes: npt.NDArray[np.int64]) -> RowIds:
         return nodes if self._features is None else self._features.rows_of(nodes)
@@ -222,8 +223,8 @@ class StoredTable(FeatureTable):
         self._array.close()
 
 
-def _estimates_of(degrees: npt.NDArray[np.int64]) -> Uses:
-    """Later for smaller degrees: a row is asked for in proportion to its degree (see gids.graph.hotness)."""
+def estimates_of(degrees: npt.NDArray[np.int64]) -> Uses:
+    """When rows of these degrees are needed: later for smaller degrees: a row is asked for in proportion to its degree (see gids.graph.hotness)."""
     gap = np.minimum(_COLDEST / (1.0 + degrees.astype(np.float64)), _COLDEST)
     estimated: Uses = np.uint64(HORIZON) + gap.astype(np.uint64)
     return estimated
