@@ -45,8 +45,8 @@ class RunState:
         How often the run was taken up again.
     trainer : dict
         :meth:`gids.models.train.Trainer.state_dict`; empty before the first checkpoint.
-    generator : tensor, optional
-        State of torch's generator.
+    generator, device_generator : tensor, optional
+        States of torch's generators: the CPU's, and that of the GPU which trains.
     times : dict of str to float
         Seconds of the epoch under way.
     epochs : list of dict
@@ -63,6 +63,7 @@ class RunState:
     resumed: int = 0
     trainer: dict[str, Any] = field(default_factory=dict)
     generator: torch.Tensor | None = None
+    device_generator: torch.Tensor | None = None
     times: dict[str, float] = field(default_factory=dict)
     epochs: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int = 0

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from tqdm import tqdm
 from bam.errors import BamError
 from gids.bench.belady_gap import belady_gap
 from gids.bench.data import open_data, train_plan_of
+from gids.bench.device import TrainingDevice
 from gids.bench.digest import batch_sha256, features_sha256, joined_sha256
 from gids.bench.distinct import DistinctNodes
 from gids.bench.job import Job, JobKind
 from gids.bench.loaders import LOADERS, BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.loaders.gids_loader import GidsLoader
-from gids.bench.measured import Measured
+from gids.bench.measured import Measured, StepTimes
 from gids.bench.observe import EngineRecorder, ProcessCounters, anonymous_bytes, peak_rss_bytes
 from gids.bench.recorded import RecordedBatches, open_recorded
 from gids.bench.sources import BatchPlan, RecordedSource, SampledSource
@@ -77,7 +79,9 @@ def _belady(job: Job, data: LoaderData, plan: BatchPlan, recorded: RecordedBatch
     source = RecordedSource(recorded) if recorded is not None else SampledSource(graph, plan)
     batches = islice((batch for epoch in count() for batch in source.batches(epoch)), job.steps)
     warm_up = SampledSource(graph, small_plan(plan)).batches(0)
-    with closing(GidsLoader(data, job.config)) as loader:
+    # Only where rows lie counts, which is the same for a GPU's cache.
+    on_host = replace(job.config, loader=replace(job.config.loader, device="cpu"))
+    with closing(GidsLoader(data, on_host)) as loader:
         return belady_gap(loader.store, warm_up, batches, job.cache_lines, job.misses)
 
 
@@ -118,7 +122,8 @@ def _verified(deliveries: Deliveries, steps: int) -> dict[str, Any]:
 
 
 def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveries) -> dict[str, Any]:
-    trainer = _trainer(job, data) if job.config.bench.train else None
+    device = loader.device
+    trainer = _trainer(job, data, device) if job.config.bench.train else None
     row_bytes = {name: each.row_bytes for name, each in data.mapped_features.items()}
     measured = Measured(row_bytes, DistinctNodes(data.dataset.graph.schema))
     limit_s = job.config.bench.max_seconds or float("inf")
@@ -133,10 +138,14 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
         for _ in tqdm(range(job.steps), desc=job.loader, unit="step", disable=None, leave=False):
             asked = time.perf_counter()
             batch = next(iterator)
+            handed_out = time.perf_counter()
+            device.wait()  # for features that are on their way, so that no wait for them counts as compute
             delivered = time.perf_counter()
-            loss = None if trainer is None else trainer.step(batch)
+            with device.busy() as busy:
+                loss = None if trainer is None else trainer.step(batch)
             done = time.perf_counter()
-            measured.add(batch, delivered - asked, done - delivered, loss)
+            times = StepTimes(delivered - asked, delivered - handed_out, done - delivered, busy.seconds)
+            measured.add(batch, times, loss)
             del batch
             if done - begin > limit_s:
                 break
@@ -146,6 +155,7 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
     return {
         **measured.result(counters),
         "asked_steps": job.steps,
+        "device": device.name,
         "peak_rss_bytes": peak_rss_bytes(),
         "anonymous_bytes": anonymous,
         "storage": recorder.report(),
@@ -153,19 +163,21 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
     }
 
 
-def _trainer(job: Job, data: LoaderData) -> Trainer:
+def _trainer(job: Job, data: LoaderData, device: TrainingDevice) -> Trainer:
     """A new model, after another one like it made a step on a small mini-batch of zeros."""
     config = job.config
     spec = DataSpec.of_dataset(data.dataset, config.data.task)
     small = next(SampledSource(data.dataset.graph, small_plan(train_plan(job, data))).batches(0))
     features = {
-        name: torch.zeros(len(small.nodes[name]), each.dim) for name, each in data.mapped_features.items()
+        name: torch.zeros(len(small.nodes[name]), each.dim, device=device.device)
+        for name, each in data.mapped_features.items()
     }
     labels = {data.task.node_type: torch.zeros(small.node_counts[0][data.task.node_type], dtype=torch.int64)}
     counts = data.task.class_counts(data.task.usual_split(config.data.split).train)
-    throw_away = Trainer(build_model(spec, config.model, config.training.seed), config.training, 1, counts)
+    model = build_model(spec, config.model, config.training.seed).to(device.device)
+    throw_away = Trainer(model, config.training, 1, counts)
     throw_away.step(LoadedBatch(small, features, labels, {}, 0.0, 0.0))
-    model = build_model(spec, config.model, config.training.seed)
+    model = build_model(spec, config.model, config.training.seed).to(device.device)
     return Trainer(model, config.training, job.steps, counts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,8 +14,30 @@ from gids.bench.loaders.base import LoadedBatch
 from gids.bench.observe import ProcessCounters
 from gids.fetch.counts import FetchCounts, merged, total
 
+_PARTS = ("sample_s", "feature_wait_s", "copy_s", "compute_s", "adapt_s")
+
 #: Rows of a mini-batch that are copied while the clock runs, and hashed when it has stopped.
 CHECKED_ROWS = 64
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of a step of the training loop.
+
+    Attributes
+    ----------
+    wait_s : float
+        It waited for the mini-batch; of that
+    device_wait_s : float
+        until the training stream had the features.
+    compute_s, busy_s : float
+        Of the training step; of that the device was busy.
+    """
+
+    wait_s: float
+    device_wait_s: float
+    compute_s: float
+    busy_s: float
 
 
 class Measured:
@@ -30,22 +52,22 @@ class Measured:
 
     def __init__(self, row_bytes: Mapping[str, int], distinct: DistinctNodes) -> None:
         self._row_bytes, self._distinct = row_bytes, distinct
-        self._steps: dict[str, list[float]] = {
-            name: [] for name in ("sample_s", "feature_wait_s", "compute_s", "adapt_s", "step_s")
-        }
+        self._steps: dict[str, list[float]] = {name: [] for name in (*_PARTS, "busy_s", "step_s")}
         self._counts: dict[str, FetchCounts] | None = {}
         self._losses: list[torch.Tensor] = []
         self._checked: list[dict[str, torch.Tensor]] = []
         self._rows = self._bytes = self._edges = 0
 
-    def add(self, batch: LoadedBatch, wait_s: float, compute_s: float, loss: torch.Tensor | None) -> None:
-        """A mini-batch, how long the loop waited for it, and what the training step made of it."""
+    def add(self, batch: LoadedBatch, step: StepTimes, loss: torch.Tensor | None) -> None:
+        """A mini-batch, how long its step took, and what the training step made of it."""
         times = {
             "sample_s": batch.sample_s,
-            "feature_wait_s": batch.feature_wait_s,
-            "compute_s": compute_s,
+            "feature_wait_s": batch.feature_wait_s + step.device_wait_s,
+            "copy_s": batch.copy_s,
+            "compute_s": step.compute_s,
             "adapt_s": batch.adapt_s,
-            "step_s": wait_s - batch.adapt_s + compute_s,
+            "busy_s": step.busy_s,
+            "step_s": step.wait_s - batch.adapt_s + step.compute_s,
         }
         for name, seconds in times.items():
             self._steps[name].append(seconds)
@@ -68,10 +90,9 @@ class Measured:
         return {
             "steps": len(self._steps["step_s"]),
             "end_to_end_s": sums["step_s"],
-            "sample_s": sums["sample_s"],
-            "feature_wait_s": sums["feature_wait_s"],
-            "compute_s": sums["compute_s"],
-            "adapt_s": sums["adapt_s"],
+            **{name: sums[name] for name in _PARTS},
+            "busy_s": sums["busy_s"],
+            "busy_share": sums["busy_s"] / sums["step_s"] if sums["step_s"] else 0.0,
             "edges": self._edges,
             "rows_requested": self._rows,
             "rows_distinct": len(self._distinct),
@@ -112,4 +133,5 @@ class Measured:
 def _some(rows: torch.Tensor) -> torch.Tensor:
     """Copies of rows spread evenly over all of them."""
     step = max(1, len(rows) // CHECKED_ROWS)
-    return rows[::step][:CHECKED_ROWS].clone()
+    # In host memory before the loader may use the rows' own memory again.
+    return rows[::step][:CHECKED_ROWS].clone().cpu()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bam.errors import ConfigError
+from gids.bench.device import TrainingDevice
 from gids.bench.loaders.base import LoadedBatch, LoaderData
 from gids.bench.sources import BatchPlan, SampledSource
 from gids.config.sections import RunConfig
@@ -217,18 +218,21 @@ def _from_epoch(source: SampledSource, first: int) -> Iterator[SampledBatch]:
 
 def _compute_s(data: LoaderData, config: RunConfig, batches: list[SampledBatch]) -> float:
     spec = DataSpec.of_dataset(data.dataset, config.data.task)
-    model = build_model(spec, config.model, config.training.seed)
+    device = TrainingDevice.named(config.loader.device)
+    model = build_model(spec, config.model, config.training.seed).to(device.device)
     counts = data.task.class_counts(data.task.usual_split(config.data.split).train)
     trainer = Trainer(model, config.training, _COMPUTE_STEPS + 1, counts)
     seconds = []
     for batch in batches[: _COMPUTE_STEPS + 1]:
         features = {
-            name: torch.zeros(len(batch.nodes[name]), each.dim)
+            name: torch.zeros(len(batch.nodes[name]), each.dim, device=device.device)
             for name, each in data.dataset.features.items()
         }
         seeds = len(batch.output_nodes[data.task.node_type])
         labels = {data.task.node_type: torch.zeros(seeds, dtype=torch.int64)}
+        device.wait()
         begin = time.perf_counter()
         trainer.step(LoadedBatch(batch, features, labels, {}, 0.0, 0.0))
+        device.wait()
         seconds.append(time.perf_counter() - begin)
     return min(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from tqdm import tqdm
 from bam.bench.machine import command, commit, describe_machine
 from gids.bench.checkpoint import RunFolder, RunState, fingerprint
 from gids.bench.data import open_data
-from gids.bench.loaders import LOADERS, Deliveries, LoadedBatch, LoaderData, Work
+from gids.bench.device import TrainingDevice
+from gids.bench.loaders import LOADERS, BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.observe import peak_rss_bytes
 from gids.bench.sources import BatchPlan
 from gids.config.read import as_table
@@ -80,8 +82,9 @@ def run_training(
             part: opened.deliver(Work(_plan(config, data, part), same_batches=same_batches)) for part in Part
         }
         try:
-            run = _Run(config, data, parts, RunFolder(out), loader, checkpoint_seconds, report)
-            result = run.run()
+            run = _Run(config, data, parts, RunFolder(out), opened, loader, checkpoint_seconds, report)
+            with _deterministic(opened.device):
+                result = run.run()
         finally:
             for deliveries in parts.values():
                 deliveries.close()
@@ -100,6 +103,23 @@ def run_training(
         **result,
         "peak_rss_bytes": peak_rss_bytes(),
     }
+
+
+@contextmanager
+def _deterministic(device: TrainingDevice) -> Iterator[None]:
+    """Sums on a GPU in one order, so that equal mini-batches give equal losses there, too.
+
+    Operations that have no such order are warned of. cuBLAS also wants CUBLAS_WORKSPACE_CONFIG, before it
+    starts.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    if device.is_gpu:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)
 
 
 def _plan(config: RunConfig, data: LoaderData, part: Part) -> BatchPlan:
@@ -127,15 +147,16 @@ class _Run:
         data: LoaderData,
         parts: dict[Part, Deliveries],
         folder: RunFolder,
+        opened: BenchLoader,
         loader: str,
         checkpoint_seconds: float,
         report: Report,
     ) -> None:
         self._config, self._parts, self._folder, self._report = config, parts, folder, report
         self._checkpoint_seconds, self._saved_at = checkpoint_seconds, time.perf_counter()
-        self._loader = loader
+        self._loader, self._device = loader, opened.device
         spec = DataSpec.of_dataset(data.dataset, config.data.task)
-        self._model = build_model(spec, config.model, config.training.seed)
+        self._model = build_model(spec, config.model, config.training.seed).to(self._device.device)
         self._trainer = Trainer(
             self._model,
             config.training,
@@ -154,6 +175,8 @@ class _Run:
             if state.generator is not None:
                 self._trainer.load_state_dict(state.trainer)
                 torch.set_rng_state(state.generator)
+            if state.device_generator is not None and self._device.is_gpu:
+                torch.cuda.set_rng_state(state.device_generator, self._device.device)
             while state.epoch < epochs and not self._patience_ended():
                 self._train_epoch()
                 self._end_epoch()
@@ -178,8 +201,10 @@ class _Run:
         )
         with bar:
             for batch in deliveries.epoch(state.epoch, state.batch):
+                self._device.wait()  # for features on their way, which are no compute
                 begin = time.perf_counter()
                 self._new_losses.append(self._trainer.step(batch))
+                self._device.wait()
                 self._count(batch, time.perf_counter() - begin)
                 del batch
                 state.batch += 1
@@ -212,6 +237,8 @@ class _Run:
                 raise NonFiniteLoss(step, loss)
         state.n_losses += len(losses)
         state.trainer, state.generator = self._trainer.state_dict(), torch.get_rng_state()
+        if self._device.is_gpu:
+            state.device_generator = torch.cuda.get_rng_state(self._device.device)
         self._folder.save(state, losses)
         self._new_losses.clear()
         self._saved_at = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from bam.config import EngineKind, PolicyKind, parse_bytes
@@ -17,7 +18,11 @@ from gids.graph.relations import GraphOptions
 from gids.models.config import ModelConfig, SamplingConfig, TrainConfig
 
 #: The loaders `gids bench e2e` compares; see :mod:`gids.bench.loaders`.
-LOADER_NAMES = ("gids", "dgl-mmap", "dgl-mmap-128k", "dgl-mmap-tuned", "in-memory")
+LOADER_NAMES = ("gids", "dgl-mmap", "dgl-mmap-128k", "dgl-mmap-tuned", "pyg-mmap", "in-memory", "on-device")
+#: Those it compares where nobody says which.
+USUAL_LOADERS = ("gids", "dgl-mmap", "dgl-mmap-128k", "dgl-mmap-tuned", "in-memory")
+#: Where mini-batches are handed out and models train: `cpu`, `cuda`, or one GPU of several.
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ class LoaderConfig:
 
     Attributes
     ----------
+    device : str
+        ``cpu``, ``cuda`` or ``cuda:N``: where features are handed out, by every loader, and the model trains.
     cache, cpu_buffer : int, float or str
         Bytes, a size (``"8GiB"``) or a share of the features (``"20%"``); cache also ``"auto"``.
     window, prefetch, page_bytes, queue_depth : int
@@ -101,6 +108,7 @@ class LoaderConfig:
     sampler_threads : int
     """
 
+    device: str = "cpu"
     cache: int | float | str = "auto"
     cpu_buffer: int | float | str = 0
     window: int | str = 8
@@ -119,6 +127,8 @@ class LoaderConfig:
     sampler_threads: int = 1
 
     def __post_init__(self) -> None:
+        if not _DEVICE.fullmatch(self.device):
+            raise ConfigError("device", self.device, "'cpu', 'cuda', or 'cuda:0' and so on")
         accumulate_bytes(self.accumulate)
         if (self.ssd_iops > 0) != (self.ssd_latency_us > 0):
             raise ConfigError("ssd_iops", self.ssd_iops, "a number together with ssd_latency_us, or neither")
@@ -170,7 +180,7 @@ class BenchConfig:
         Threads that touch pages in ``dgl-mmap-tuned``.
     """
 
-    loaders: tuple[str, ...] = LOADER_NAMES
+    loaders: tuple[str, ...] = USUAL_LOADERS
     steps: int = 100
     max_seconds: int = 900
     verify_steps: int = -1

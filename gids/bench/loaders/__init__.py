@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.loaders.gids_loader import GidsLoader
-from gids.bench.loaders.plain import DglMmapLoader, DglMmapTunedLoader, InMemoryLoader
+from gids.bench.loaders.plain import (
+    DglMmapLoader,
+    DglMmapTunedLoader,
+    InMemoryLoader,
+    OnDeviceLoader,
+)
+from gids.bench.loaders.pyg import PygMmapLoader
 
 #: `dgl-mmap` runs at the machine's own read-ahead and, as another loader, at 128 KiB.
 LOADERS: dict[str, type[BenchLoader]] = {
@@ -12,7 +18,9 @@ LOADERS: dict[str, type[BenchLoader]] = {
     "dgl-mmap": DglMmapLoader,
     "dgl-mmap-128k": DglMmapLoader,
     "dgl-mmap-tuned": DglMmapTunedLoader,
+    "pyg-mmap": PygMmapLoader,
     "in-memory": InMemoryLoader,
+    "on-device": OnDeviceLoader,
 }
 
 #: Read-ahead of the disk, in KiB, that a loader is to run at; the others run at the machine's own.

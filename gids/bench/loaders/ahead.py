@@ -14,7 +14,8 @@ from gids.loader.channel import Channel, ChannelClosed
 def one_ahead(make: Callable[[], Iterator[LoadedBatch]]) -> Iterator[LoadedBatch]:
     """The same mini-batches, the next one made while the caller uses this one.
 
-    Times are those the caller waits: the end of a wait is for the features, which are made last.
+    Times are those the caller waits: the end of a wait is for what is made last: the copy to the training
+    device, before it the features.
     """
     channel: Channel[LoadedBatch | BaseException | None] = Channel(1)
 
@@ -43,11 +44,11 @@ def one_ahead(make: Callable[[], Iterator[LoadedBatch]]) -> Iterator[LoadedBatch
                 return
             if isinstance(item, BaseException):
                 raise item
-            feature_wait_s = min(wait_s, item.feature_wait_s)
-            loaded = [
-                replace(item, sample_s=wait_s - feature_wait_s, feature_wait_s=feature_wait_s, adapt_s=0.0)
-            ]
-            del item
+            copy_s = min(wait_s, item.copy_s)
+            feature_wait_s = min(wait_s - copy_s, item.feature_wait_s)
+            waited = replace(item, feature_wait_s=feature_wait_s, copy_s=copy_s, adapt_s=0.0)
+            loaded = [replace(waited, sample_s=wait_s - copy_s - feature_wait_s)]
+            del item, waited
             yield loaded.pop()  # nothing here keeps its features while the next mini-batch is awaited
     finally:
         channel.close()

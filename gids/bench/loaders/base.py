@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from bam.storage.monitored import MonitoredEngine
+from gids.bench.device import TrainingDevice
 from gids.bench.recorded import RecordedBatches
 from gids.bench.sources import BatchPlan
 from gids.config.sections import RunConfig
@@ -42,6 +43,8 @@ class LoadedBatch:
         Seconds the caller waited for it: for its sampling, and for its features.
     adapt_s : float
         Seconds the caller spent on turning another library's blocks into ours; in none of the two.
+    copy_s : float
+        Seconds the caller waited for the copy of its features to the training device.
     counts : mapping of str to FetchCounts, optional
         Where its rows came from, by node type; None where the loader cannot know.
     """
@@ -53,6 +56,7 @@ class LoadedBatch:
     sample_s: float
     feature_wait_s: float
     adapt_s: float = 0.0
+    copy_s: float = 0.0
     counts: Mapping[str, FetchCounts] | None = None
 
     @property
@@ -143,6 +147,8 @@ class BenchLoader(ABC):
     ----------
     holds_features : bool
         Whether it keeps all features in memory, so that a memory limit below their size cannot apply.
+    device : TrainingDevice
+        Where it hands out features.
     monitors : list of MonitoredEngine
         Engines whose depth and latency are recorded, where there are any.
     """
@@ -151,6 +157,7 @@ class BenchLoader(ABC):
 
     def __init__(self, data: LoaderData, config: RunConfig) -> None:
         self.data, self.config = data, config
+        self.device = TrainingDevice.named(config.loader.device)
         self.monitors: list[MonitoredEngine] = []
         self._labels = read_only_tensor(np.asarray(data.task.labels))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bam.errors import ClosedError
 from bam.storage.engine import Engine
 from bam.storage.monitored import MonitoredEngine
 from bam.storage.native import NativeEngine
@@ -33,20 +34,22 @@ class GidsLoader(BenchLoader):
     def __init__(self, data: LoaderData, config: RunConfig) -> None:
         super().__init__(data, config)
         loader = config.loader
-        settings = FeatureSettings(
-            cache=self._planned_cache() if loader.cache == "auto" else loader.cache,
-            cpu_buffer=loader.cpu_buffer,
-            engine=loader.engine.value,
-            page_bytes=loader.page_bytes,
-            policy=loader.policy or ("look_ahead_global" if loader.window else "clock"),
-            queue_depth=loader.queue_depth,
-            contiguous=loader.contiguous,
-            ssd=loader.ssd,
-            calibration=loader.calibration,
-            wrap=self._monitored,
-        )
-        self._store = open_features(data.dataset, settings)
-        self._store.wait_until_loaded()  # so that timed steps are alike
+        self._settings: dict[str, Any] = {
+            "cache": self._planned_cache() if loader.cache == "auto" else loader.cache,
+            "cpu_buffer": loader.cpu_buffer,
+            "engine": loader.engine.value,
+            "page_bytes": loader.page_bytes,
+            "policy": loader.policy or ("look_ahead_global" if loader.window else "clock"),
+            "queue_depth": loader.queue_depth,
+            "contiguous": loader.contiguous,
+            "ssd": loader.ssd,
+            "calibration": loader.calibration,
+        }
+        self._opened: FeatureStore | None = None
+        if self.device.is_gpu:
+            return  # the first loader opens the features where it wants them
+        self._opened = open_features(data.dataset, FeatureSettings(**self._settings, wrap=self._monitored))
+        self._opened.wait_until_loaded()  # so that timed steps are alike
         # The constant buffer is read through engines of its own, which are closed by now.
         self.monitors = [each for each in self.monitors if each.is_open]
 
@@ -60,8 +63,10 @@ class GidsLoader(BenchLoader):
 
     @property
     def store(self) -> FeatureStore:
-        """Its feature tables."""
-        return self._store
+        """Its feature tables; with a GPU there are none before something is to be delivered."""
+        if self._opened is None:
+            raise ClosedError("features")
+        return self._opened
 
     def _monitored(self, engine: Engine) -> Engine:
         if not isinstance(engine, NativeEngine):
@@ -79,20 +84,28 @@ class GidsLoader(BenchLoader):
             # As many mini-batches as were recorded; which seeds stand for them does not matter.
             numbers = {task.node_type: np.arange(len(recorded))}
             plan = replace(plan, seeds=numbers, batch_size=1, shuffle=False)
-        return DataLoader(
+        opened = self._opened
+        made = DataLoader(
             self.data.dataset,
             plan.seeds,
             plan.sampler() if recorded is None else RecordedSampler(recorded),
             batch_size=plan.batch_size,
             shuffle=plan.shuffle,
             seed=plan.seed,
-            features=self._store,
+            features=opened,
             labels={task.node_type: task.labels},
+            device=self.device.device,
             window=loader.window,
             prefetch=loader.prefetch,
             accumulate=loader.accumulate,
             peak_share=loader.peak_share,
+            **({} if opened is not None else self._settings),
         )
+        if opened is None:
+            # All later ones share it. It is closed with the loader that was made first.
+            self._opened = made.features
+            self._opened.wait_until_loaded()
+        return made
 
     def warm_up(self, work: Work) -> None:
         deliveries = self.deliver(work)
@@ -103,10 +116,11 @@ class GidsLoader(BenchLoader):
             deliveries.close()
 
     def describe(self) -> dict[str, Any]:
-        return {"loader": "gids.DataLoader", "features": self._store.describe()}
+        return {"loader": "gids.DataLoader", "features": self.store.describe()}
 
     def close(self) -> None:
-        self._store.close()
+        if self._opened is not None:
+            self._opened.close()
 
 
 class RecordedSampler(NeighborSampler):

@@ -13,7 +13,7 @@ import torch
 from bam.array.npy_header import has_magic
 from bam.errors import ConfigError
 from gids.bench.loaders.base import read_only_tensor
-from gids.fetch.output_pool import OutputPool
+from gids.bench.loaders.copy import RowCopy
 from gids.graph.dataset import Features
 from gids.graph.feature_types import FeatureDtype
 
@@ -66,17 +66,18 @@ class ThreadedTake:
     Parameters
     ----------
     threads : int
+    memory : RowCopy
+        Gives the memory that rows are copied to.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, threads: int, memory: RowCopy) -> None:
+        self._threads, self._memory = threads, memory
         self._executor = ThreadPoolExecutor(threads, "touch")
-        self._pool = OutputPool()
 
     def take(self, mapped: npt.NDArray[Any], rows: Rows, dtype: FeatureDtype) -> torch.Tensor:
         """``mapped[rows]``; row numbers must be in range."""
         stored = as_tensor(mapped[:0], dtype).dtype
-        out = self._pool.empty(len(rows), mapped.shape[1:], stored)
+        out = self._memory.empty(len(rows), mapped.shape[1:], stored)
         target = out.view(torch.uint16).numpy() if dtype is FeatureDtype.BFLOAT16 else out.numpy()
         step = max(1, -(-len(rows) // (4 * self._threads)))
 

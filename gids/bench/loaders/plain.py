@@ -12,6 +12,7 @@ import torch
 from gids.bench.dgl_source import DglSource
 from gids.bench.loaders.ahead import one_ahead
 from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
+from gids.bench.loaders.copy import row_copy
 from gids.bench.loaders.mapped import (
     Rows,
     ThreadedTake,
@@ -23,7 +24,6 @@ from gids.bench.loaders.mapped import (
 from gids.bench.sources import BatchSource, RecordedSource, SampledSource
 from gids.config.sections import RunConfig
 from gids.fetch.counts import FetchCounts
-from gids.fetch.output_pool import OutputPool
 from gids.sampling.block import SampledBatch
 
 
@@ -32,6 +32,10 @@ class PlainLoader(BenchLoader):
 
     samples_with_dgl = True
     runs_ahead = False
+
+    def __init__(self, data: LoaderData, config: RunConfig) -> None:
+        super().__init__(data, config)
+        self.way = row_copy(self.device, overlapped=self.runs_ahead)
 
     @abstractmethod
     def rows(self, name: str, rows: Rows) -> torch.Tensor:
@@ -49,7 +53,8 @@ class PlainLoader(BenchLoader):
     def scales(self) -> dict[str, torch.Tensor]:
         """Scales of int8 rows."""
         scales = {name: each.scale for name, each in self.data.mapped_features.items()}
-        return {name: torch.from_numpy(scale) for name, scale in scales.items() if scale is not None}
+        given = {name: torch.from_numpy(scale) for name, scale in scales.items() if scale is not None}
+        return {name: scale.to(self.device.device) for name, scale in given.items()}
 
     def source(self, work: Work) -> BatchSource:
         """Where mini-batches come from."""
@@ -82,51 +87,79 @@ class DglMmapLoader(PlainLoader):
         return torch.index_select(self._tensors[name], 0, torch.from_numpy(rows))
 
     def describe(self) -> dict[str, Any]:
-        return {"loader": "torch.index_select over np.load(mmap_mode='r')"}
+        loader = "torch.index_select over np.load(mmap_mode='r')"
+        return {"loader": loader, "copy": self.way.describe()}
 
 
 class DglMmapTunedLoader(PlainLoader):
-    """`dgl-mmap-tuned`: MADV_RANDOM, many threads that touch pages, and the next mini-batch made ahead."""
+    """`dgl-mmap-tuned`: MADV_RANDOM, many threads that touch pages, and the next mini-batch made ahead; for a
+    GPU in pinned memory, and copied while it trains."""
 
     runs_ahead = True
 
     def __init__(self, data: LoaderData, config: RunConfig) -> None:
         super().__init__(data, config)
         self._mapped = {name: open_random_mapped(each) for name, each in data.mapped_features.items()}
-        self._taker = ThreadedTake(config.bench.tuned_threads)
+        self._taker = ThreadedTake(config.bench.tuned_threads, self.way)
 
     def rows(self, name: str, rows: Rows) -> torch.Tensor:
         return self._taker.take(self._mapped[name], rows, self.data.mapped_features[name].dtype)
 
     def describe(self) -> dict[str, Any]:
         threads = self.config.bench.tuned_threads
-        return {"loader": f"np.take over mmap with MADV_RANDOM by {threads} threads, one mini-batch ahead"}
+        loader = f"np.take over mmap with MADV_RANDOM by {threads} threads, one mini-batch ahead"
+        return {"loader": loader, "copy": self.way.describe()}
 
     def close(self) -> None:
         self._taker.close()
 
 
 class InMemoryLoader(PlainLoader):
-    """`in-memory`: all features in memory, the upper bound; samples with `gids`, reuses output memory."""
+    """`in-memory`: all features in memory, the upper bound; samples with `gids`, reuses output memory.
+
+    For a GPU the next mini-batch is gathered and copied ahead.
+    """
 
     holds_features = True
     samples_with_dgl = False
 
     def __init__(self, data: LoaderData, config: RunConfig) -> None:
+        self.runs_ahead = config.loader.device != "cpu"
         super().__init__(data, config)
         self._tensors = {name: read_all(each) for name, each in data.mapped_features.items()}
-        self._pool = OutputPool()
 
     def rows(self, name: str, rows: Rows) -> torch.Tensor:
         table = self._tensors[name]
-        out = self._pool.empty(len(rows), tuple(table.shape[1:]), table.dtype)
+        out = self.way.empty(len(rows), tuple(table.shape[1:]), table.dtype)
         return torch.index_select(table, 0, torch.from_numpy(rows), out=out)
 
     def counts(self, batch: SampledBatch) -> dict[str, FetchCounts]:
         return {name: FetchCounts.of(len(batch.nodes[name])) for name in self._tensors}
 
     def describe(self) -> dict[str, Any]:
-        return {"loader": "torch.index_select of tensors in memory"}
+        return {"loader": "torch.index_select of tensors in memory", "copy": self.way.describe()}
+
+
+class OnDeviceLoader(PlainLoader):
+    """`on-device`: all features in the memory of the training device, the other upper bound."""
+
+    holds_features = True
+    samples_with_dgl = False
+
+    def __init__(self, data: LoaderData, config: RunConfig) -> None:
+        super().__init__(data, config)
+        mapped, device = data.mapped_features, self.device.device
+        self._tensors = {name: read_all(each).to(device) for name, each in mapped.items()}
+
+    def rows(self, name: str, rows: Rows) -> torch.Tensor:
+        places = torch.from_numpy(rows).to(self.device.device, non_blocking=True)
+        return torch.index_select(self._tensors[name], 0, places)
+
+    def counts(self, batch: SampledBatch) -> dict[str, FetchCounts]:
+        return {name: FetchCounts.of(len(batch.nodes[name])) for name in self._tensors}
+
+    def describe(self) -> dict[str, Any]:
+        return {"loader": f"torch.index_select of tensors on {self.device.name}", "copy": "none"}
 
 
 class _PlainDeliveries(Deliveries):
@@ -161,6 +194,8 @@ class _PlainDeliveries(Deliveries):
             return []
         sampled, adapt_s = time.perf_counter(), self._source.adapt_s - adapted
         features = self._owner.gather(batch)
+        gathered = time.perf_counter()
+        features = self._owner.way.copy(features)
         done = time.perf_counter()
         loaded = LoadedBatch(
             batch,
@@ -168,8 +203,9 @@ class _PlainDeliveries(Deliveries):
             self._owner.labels_of(batch),
             self._scales,
             sample_s=sampled - begin - adapt_s,
-            feature_wait_s=done - sampled,
+            feature_wait_s=gathered - sampled,
             adapt_s=adapt_s,
+            copy_s=done - gathered,
             counts=self._owner.counts(batch),
         )
         return [loaded]

@@ -78,7 +78,7 @@ def test_only_the_loaders_that_can_know_say_where_rows_came_from(data: LoaderDat
             deliveries = loader.deliver(Work(PLAN, same_batches=True))
             knows[name] = next(deliveries.epoch(0)).counts is not None
             deliveries.close()
-    assert [name for name, known in knows.items() if known] == ["gids", "in-memory"]
+    assert [name for name, known in knows.items() if known] == ["gids", "in-memory", "on-device"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])

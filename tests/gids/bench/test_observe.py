@@ -15,7 +15,7 @@ from bam.native import available
 from bam.storage.monitored import MonitoredEngine
 from gids.bench.distinct import DistinctNodes
 from gids.bench.loaders import LOADERS, LoaderData, Work
-from gids.bench.measured import Measured
+from gids.bench.measured import Measured, StepTimes
 from gids.bench.observe import (
     MAX_POINTS,
     EngineRecorder,
@@ -113,11 +113,12 @@ def test_measured_sums(data: LoaderData, config: RunConfig) -> None:
     with LOADERS["in-memory"](data, config) as loader:
         batches = list(loader.deliver(Work(plan)).epoch(0))
     for batch in batches:
-        timed = replace(batch, sample_s=0.25, feature_wait_s=0.5, adapt_s=0.125)
-        measured.add(timed, wait_s=1.0, compute_s=2.0, loss=None)
+        timed = replace(batch, sample_s=0.25, feature_wait_s=0.5, copy_s=0.25, adapt_s=0.125)
+        measured.add(timed, StepTimes(wait_s=1.0, device_wait_s=0.25, compute_s=2.0, busy_s=1.4375), None)
     result = measured.result(ProcessCounters(4096, 1, 0.5))
     assert (result["steps"], result["end_to_end_s"], result["compute_s"]) == (2, 2 * 2.875, 4.0)
-    assert (result["sample_s"], result["feature_wait_s"], result["adapt_s"]) == (0.5, 1.0, 0.25)
+    assert (result["sample_s"], result["feature_wait_s"], result["adapt_s"]) == (0.5, 1.5, 0.25)
+    assert (result["copy_s"], result["busy_s"], result["busy_share"]) == (0.5, 2.875, 0.5)
     nodes = [batch.sampled.nodes[name] for batch in batches for name in ("paper", "author")]
     assert result["rows_requested"] == sum(map(len, nodes))
     distinct = [
