@@ -40,15 +40,21 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.name == "io":
             result = run_io(chosen.file, n_bytes, chosen.iobench, chosen.rounds, chosen.seconds)
         else:
-            result = run_gpu(chosen.file, n_bytes, chosen.iobench, chosen.rounds)
+            result = run_gpu(
+                chosen.file, n_bytes, chosen.iobench, chosen.rounds, lambda found: save(found, chosen.json)
+            )
     except (BamError, OSError) as error:
         parser.exit(1, f"{parser.prog} {chosen.name}: {error}\n")
-    text = json.dumps(result, indent=2)
-    if chosen.json is not None:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(text + "\n")
+    save(result, chosen.json)
     (print_io if chosen.name == "io" else print_gpu)(result)
     return 1 if result.get("errors") else 0
+
+
+def save(result: dict[str, Any], path: Path | None) -> None:
+    """Write what was found to a file, if one is wanted."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def print_io(result: dict[str, Any]) -> None:

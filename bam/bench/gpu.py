@@ -6,7 +6,8 @@
   hit_gather_4096, hit_gather_512         every row in the cache, against a plain gather of them in HBM
   constant_buffer  rows in pinned host memory, against a plain gather of them over PCIe
 
-Bytes are verified before anything is measured. Ceilings are kernels of `ceilings.cu`, or the disk itself.
+Bytes are verified before each figure is measured; the one that needs a file comes last. Ceilings are kernels
+of `ceilings.cu`, or the disk itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from bam.array.device import DeviceArray
 from bam.array.open import open_array
 from bam.bench.files import drop_page_cache, ensure_file, expected_words
-from bam.bench.gpu_figures import Figure, median
+from bam.bench.gpu_figures import Figure, measured, median
 from bam.bench.io import _iobench
 from bam.bench.machine import command, commit, describe_machine
 from bam.bench.random_reads import random_reads_per_s
@@ -42,28 +43,33 @@ ROW_BYTES = 4096
 HIT_ROWS = 200_000
 COLD_ROWS = 120_000
 MODEL_ROWS = 200_000
+VERIFIED_ROWS = 5_000
+#: No figure takes longer on a machine that works.
+FIGURE_TIMEOUT_S = 300.0
 #: A PCIe 5 drive.
 MODEL = SsdModel(iops=3e6, bytes_per_s=12.5e9, latency=PercentileLatency({50: 60.0}))
 
 
-def run_gpu(path: Path, n_bytes: int, iobench: Path | None, rounds: int) -> dict[str, Any]:
+def run_gpu(
+    path: Path,
+    n_bytes: int,
+    iobench: Path | None,
+    rounds: int,
+    save: Callable[[dict[str, Any]], None] = lambda result: None,
+) -> dict[str, Any]:
     """Run the benchmark; returns the content of its JSON file.
+
+    `save` gets what there is after each figure; one that takes longer than FIGURE_TIMEOUT_S ends the process.
 
     Raises
     ------
-    AssertionError
-        Bytes gathered are not those of the file.
     EngineUnavailable
         There is no GPU.
     """
     gpu = CupyGpu()
     gpu.add_kernels(KERNEL_FOLDER / "ceilings.cu")
-    ensure_file(path, n_bytes)
-    _verify(path, n_bytes)
     from bam.bench.gpu_queues import queue_figures
 
-    figures: dict[str, Figure] = {}
-    errors: dict[str, str] = {}
     measures: dict[str, Callable[[], dict[str, Figure]]] = {
         "hit_gather": lambda: _hit_figures(gpu, rounds),
         "constant_buffer": lambda: {"constant_buffer": _constant_figure(gpu, rounds)},
@@ -71,36 +77,26 @@ def run_gpu(path: Path, n_bytes: int, iobench: Path | None, rounds: int) -> dict
         "ssd_model": lambda: {"ssd_model": _model_figure(rounds)},
         "cold_gather": lambda: {"cold_gather": _cold_figure(path, n_bytes, iobench, rounds)},
     }
-    for name, measure in measures.items():
-        log.info("%s", name)
-        try:
-            found = measure()
-        except Exception as error:
-            log.exception("%s failed", name)
-            errors[name] = f"{type(error).__name__}: {error}"
-            continue
-        for key, figure in found.items():
-            log.info(
-                "%-24s %10.2f %-14s ratio %.3f %s", key, figure.value, figure.unit, figure.ratio, figure.notes
-            )
-        figures |= found
-    return {
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result = {
         "schema": 1,
         "name": "gpu",
         "commit": commit(),
         "command": command(),
-        "machine": {**describe_machine(path), "gpu": gpu.name()},
+        "machine": {**describe_machine(path.parent), "gpu": gpu.name()},
         "rounds": rounds,
-        "figures": {key: figure.as_json() for key, figure in figures.items()},
-        "errors": errors,
     }
+    for found in measured(measures, FIGURE_TIMEOUT_S):
+        result |= found
+        save(result)
+    return result
 
 
 def _verify(path: Path, n_bytes: int) -> None:
     """Random rows through the whole path, with a cache so small that most are read."""
     words = ROW_BYTES // 8
     shape = (n_bytes // ROW_BYTES, words)
-    ids = np.random.default_rng(7).integers(0, shape[0], 20_000)
+    ids = np.random.default_rng(7).integers(0, shape[0], VERIFIED_ROWS)
     with open_array(
         path, dtype=np.uint64, shape=shape, engine="uring", cache="1024 lines", device="cuda"
     ) as array:
@@ -209,15 +205,17 @@ def _model_figure(rounds: int) -> Figure:
 
     settings = GpuSettings(queue_pairs=64, staging="256MiB", flights=2, host_threads=8, read_depth=256)
     with open_array(rows, cache="16384 lines", device="cuda", gpu=settings, wrap=wrap) as array:
-        measured = [_gather_rate(array, MODEL_ROWS, seed) for seed in range(rounds + 1)][1:]
-    rate = median([found[0] for found in measured])
+        rates = [_gather_rate(array, MODEL_ROWS, seed) for seed in range(rounds + 1)][1:]
+    rate = median([found[0] for found in rates])
     ceiling = min(MODEL.bytes_per_s, MODEL.iops * ROW_BYTES) / 1e9
-    return Figure(rate * ROW_BYTES / 1e9, "GB/s", ceiling, measured[-1][1])
+    return Figure(rate * ROW_BYTES / 1e9, "GB/s", ceiling, rates[-1][1])
 
 
 def _cold_figure(path: Path, n_bytes: int, iobench: Path | None, rounds: int) -> Figure:
+    ensure_file(path, n_bytes)
+    _verify(path, n_bytes)
     shape = (n_bytes // ROW_BYTES, ROW_BYTES // 8)
-    ceilings, measured = [], []
+    ceilings, measured_rates = [], []
     settings = GpuSettings(read_depth=256)
     with open_array(
         path, dtype=np.uint64, shape=shape, engine="uring", cache="16384 lines", device="cuda", gpu=settings
@@ -231,9 +229,15 @@ def _cold_figure(path: Path, n_bytes: int, iobench: Path | None, rounds: int) ->
                 for depth in (128, 256)
             ]
             ceilings.append(max(rates))
-            measured.append(_gather_rate(array, COLD_ROWS, 900 + number))
-    rate = median([found[0] for found in measured])
-    return Figure(rate, "reads/s", max(ceilings), measured[-1][1])
+            measured_rates.append(_gather_rate(array, cold_rows(max(rates)), 900 + number))
+            log.info("round %d: %.0f reads/s, ceiling %.0f", number, measured_rates[-1][0], max(rates))
+    rate = median([found[0] for found in measured_rates])
+    return Figure(rate, "reads/s", max(ceilings), measured_rates[-1][1])
+
+
+def cold_rows(reads_per_s: float) -> int:
+    """Rows of one round: three seconds' worth on a disk of that rate, at most COLD_ROWS."""
+    return max(1, min(COLD_ROWS, int(3 * reads_per_s)))
 
 
 def _cpu_s() -> float:

@@ -39,6 +39,7 @@ DEPTHS = (64, 128, 256)
 COLD_ROWS_PER_CALL = 32768
 HIT_ROWS = 65536
 VERIFIED_ROWS = 20000
+PROGRAM_TIMEOUT_S = 120.0
 
 
 @dataclass
@@ -128,7 +129,11 @@ def _verify(array: bam.VirtualArray, n_bytes: int) -> None:
 def _iobench(program: Path, path: Path, n_bytes: int) -> list[Measurement]:
     """Best rate of the program's one-thread random 4 KiB reads."""
     found = subprocess.run(
-        [str(program), str(path), str(n_bytes / 2**30)], capture_output=True, text=True, check=True
+        [str(program), str(path), str(n_bytes / 2**30)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROGRAM_TIMEOUT_S,
     )
     rates = re.findall(r"uring rand bs=4096\s+threads=1\s+qd=\d+\s+(\d+) IOPS", found.stdout)
     return [("iobench_iops_4k", "reads/s", max(map(float, rates)))]

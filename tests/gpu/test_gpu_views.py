@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import errno
 import importlib.util
-from ctypes import c_uint64, c_void_p
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from device_arrays import open_on, pinned_lines
+from device_arrays import open_on, pinned_lines, read_items
 
-from bam.cache.device.gpu import Grid
 from bam.errors import StorageError
-from bam.native import nvrtc
 from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "gpu_arrays.py"
@@ -30,20 +27,6 @@ def example() -> ModuleType:
     return module
 
 
-def read_items(gpu: Any, array: Any, indices: Any) -> tuple[Any, Any]:
-    gpu.add_kernels(nvrtc.KERNEL_FOLDER / "checks.cu")
-    out, on_gpu, view = gpu.memory(4 * len(indices)), gpu.upload(indices.view(np.uint8)), array.view()
-    arguments = [
-        c_void_p(view.address),
-        c_void_p(on_gpu.address),
-        c_uint64(len(indices)),
-        c_void_p(out.address),
-    ]
-    gpu.launch("bam_read_items", Grid(64, 256), arguments)
-    gpu.mark().wait()
-    return gpu.read(out.address, out.n_bytes).view(np.uint32), view
-
-
 @pytest.mark.parametrize(("cache_lines", "lone_pages"), [(1, 1), (1, 64), (33, 512), (2000, 512)])
 def test_random_items_from_divergent_threads(gpu: Any, cache_lines: int, lone_pages: int) -> None:
     items = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint32)
@@ -51,7 +34,7 @@ def test_random_items_from_divergent_threads(gpu: Any, cache_lines: int, lone_pa
     n = 2_000 if lone_pages == 1 else 20_000
     with open_on(gpu, items, **settings) as array:
         indices = np.random.default_rng(1).integers(0, len(items), n).astype(np.uint64)
-        found, view = read_items(gpu, array, indices)
+        found, view = read_items(gpu, array, indices, blocks=256)
         view.check()
         np.testing.assert_array_equal(found, items[indices])
         assert pinned_lines(array) == 0
@@ -63,13 +46,13 @@ def test_a_failed_read_is_told_to_the_host(gpu: Any) -> None:
     settings = {"page_bytes": 512, "cache_lines": 64, "lone_pages": 8}
     with open_on(gpu, items, wrap=lambda engine: NativeFaultEngine(engine, [rule]), **settings) as array:
         indices = np.arange(0, 2_000, 100).astype(np.uint64)
-        found, view = read_items(gpu, array, indices)
+        found, view = read_items(gpu, array, indices, blocks=256)
         assert (found != items[indices]).any()
         with pytest.raises(StorageError) as caught:
             view.check()
         assert caught.value.errno == errno.EREMOTEIO
         view.check()
-        np.testing.assert_array_equal(read_items(gpu, array, indices)[0], items[indices])
+        np.testing.assert_array_equal(read_items(gpu, array, indices, blocks=256)[0], items[indices])
 
 
 def test_the_sum_of_an_array_larger_than_the_cache(gpu: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,11 @@ import numpy.typing as npt
 from bam.array.device import DeviceArray
 from bam.array.open_reader import open_device_array
 from bam.array.sources import as_source
-from bam.cache.device.gpu import Gpu
+from bam.cache.device.gpu import Gpu, Grid
 from bam.cache.device.settings import GpuSettings
 from bam.config import StoreConfig
 from bam.errors import StorageError
+from bam.native import nvrtc
 from bam.storage.engine import Engine
 
 PIN_MASK = (2**20 - 1) << 2
@@ -39,6 +41,21 @@ def open_on(
 
 def as_numpy(rows: Any) -> npt.NDArray[Any]:
     return rows.get() if hasattr(rows, "get") else np.asarray(rows)
+
+
+def read_items(gpu: Any, array: DeviceArray, indices: npt.NDArray[np.uint64], blocks: int = 2) -> Any:
+    """Items of a uint32 array that a kernel reads by itself, and the view it read through."""
+    if hasattr(gpu, "add_kernels"):  # a real one
+        gpu.add_kernels(nvrtc.KERNEL_FOLDER / "checks.cu")
+    out, on_gpu, view = gpu.memory(4 * len(indices)), gpu.upload(indices.view(np.uint8)), array.view()
+    arguments = [
+        c_void_p(view.address),
+        c_void_p(on_gpu.address),
+        c_uint64(len(indices)),
+        c_void_p(out.address),
+    ]
+    gpu.launch("bam_read_items", Grid(blocks, 64), arguments)
+    return gpu.read(out.address, out.n_bytes).view(np.uint32), view
 
 
 def pinned_lines(array: DeviceArray) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import time
-from ctypes import c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from device_arrays import Shape, as_numpy, check_random_batches, open_on, pinned_lines
+from device_arrays import Shape, as_numpy, check_random_batches, open_on, pinned_lines, read_items
 from emulated_gpu import EmulatedGpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,20 +246,6 @@ def test_a_set_whose_lines_are_all_pinned_is_read_around() -> None:
         array.store.gpu.write(cache.words.address, words + np.uint64(4))
         np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
         assert array.stats().bypasses == 62
-
-
-def read_items(gpu: EmulatedGpu, array: Any, indices: np.ndarray[Any, np.dtype[np.uint64]]) -> Any:
-    out = gpu.memory(4 * len(indices))
-    on_gpu = gpu.upload(indices.view(np.uint8))
-    view = array.view()
-    arguments = [
-        c_void_p(view.address),
-        c_void_p(on_gpu.address),
-        c_uint64(len(indices)),
-        c_void_p(out.address),
-    ]
-    gpu.launch("bam_read_items", Grid(2, 64), arguments)
-    return gpu.read(out.address, out.n_bytes).view(np.uint32), view
 
 
 @pytest.mark.parametrize("cache_lines", [1, 5, 300])
