@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gids.bench.balloon import memory_balloon
 from gids.bench.cgroup import MemoryGroup, MemoryLimitUnavailable, memory_group
 from gids.bench.job import Job
 
@@ -29,16 +30,19 @@ class MemoryLimit:
     limit_bytes : int
         0: none was asked for.
     enforced : bool
+    means : str
+        ``control group``, or ``balloon`` (:mod:`gids.bench.balloon`); empty where it is not enforced.
     cgroup_version : int
-        1 or 2; 0 where it is not enforced.
+        1 or 2; 0 without a control group.
     peak_bytes : int or None
         The most the process had, its page cache included.
     note : str
-        Why it is not enforced.
+        Why it is not enforced, or not by a control group.
     """
 
     limit_bytes: int
     enforced: bool = False
+    means: str = ""
     cgroup_version: int = 0
     peak_bytes: int | None = None
     note: str = ""
@@ -58,20 +62,36 @@ def run_job(job: Job, limit_bytes: int = 0) -> dict[str, Any]:
     dict
         The job's result with ``memory``; or ``failed``, which says how it ended.
     """
+    if not limit_bytes:
+        return {**_run(job, None), "memory": asdict(MemoryLimit(0))}
     with ExitStack() as opened:
-        group, note = None, ""
-        if limit_bytes:
-            try:
-                group = opened.enter_context(memory_group(limit_bytes))
-            except MemoryLimitUnavailable as error:
-                note = str(error)
+        try:
+            group = opened.enter_context(memory_group(limit_bytes))
+        except MemoryLimitUnavailable as error:
+            return _run_without_group(job, limit_bytes, str(error))
         result = _run(job, group)
-        if group is not None:
-            memory = MemoryLimit(limit_bytes, True, group.version, group.peak_bytes())
-            if "failed" in result and group.kills():
-                result["failed"] = f"killed by the kernel: {limit_bytes:,} bytes were not enough"
-        else:
-            memory = MemoryLimit(limit_bytes, note=note)
+        memory = MemoryLimit(limit_bytes, True, "control group", group.version, group.peak_bytes())
+        if "failed" in result and group.kills():
+            result["failed"] = f"killed by the kernel: {limit_bytes:,} bytes were not enough"
+    return {**result, "memory": asdict(memory)}
+
+
+def _run_without_group(job: Job, limit_bytes: int, why: str) -> dict[str, Any]:
+    """With the rest of the machine's memory taken away, where that was asked for; else without a limit."""
+    if not job.config.bench.memory_balloon:
+        return {**_run(job, None), "memory": asdict(MemoryLimit(limit_bytes, note=why))}
+    with ExitStack() as opened:
+        try:
+            balloon = opened.enter_context(memory_balloon(limit_bytes))
+        except MemoryLimitUnavailable as error:
+            memory = MemoryLimit(limit_bytes, note=f"{why}; {error}")
+            return {**_run(job, None), "memory": asdict(memory)}
+        result = _run(job, None)
+        note = f"no control group ({why}), so a process held {balloon.held_bytes:,} bytes of memory"
+        held = balloon.holds
+    if not held:
+        note = f"{note}; it ended before the loader did: {limit_bytes:,} bytes were not enough"
+    memory = MemoryLimit(limit_bytes, held, "balloon" if held else "", note=note)
     return {**result, "memory": asdict(memory)}
 
 

@@ -168,6 +168,8 @@ class BenchConfig:
         Mini-batches whose every byte is compared between loaders; -1: all.
     memory_limit : str
         Of each loader's process, its page cache included, such as ``"1GiB"``; empty: none.
+    memory_balloon : bool
+        Where no control group can be made, let a process take the rest of the machine's memory.
     cold, warm : bool
         Begin with nothing in the page cache; deliver all mini-batches once before the clock starts.
     train, same_batches : bool
@@ -185,6 +187,7 @@ class BenchConfig:
     max_seconds: int = 900
     verify_steps: int = -1
     memory_limit: str = ""
+    memory_balloon: bool = False
     cold: bool = False
     warm: bool = False
     train: bool = True

@@ -128,7 +128,7 @@ def test_a_killed_process_is_a_failure(
     result = run_job(job)
     assert "SIGKILL" in result["failed"]
     assert result["memory"] == {
-        **{"limit_bytes": 0, "enforced": False, "cgroup_version": 0},
+        **{"limit_bytes": 0, "enforced": False, "means": "", "cgroup_version": 0},
         **{"peak_bytes": None, "note": ""},
     }
     assert list(tmp_path.iterdir()) == []
