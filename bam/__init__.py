@@ -3,6 +3,7 @@
 from bam.array.device import DeviceArray, DeviceGather
 from bam.array.device_group import DeviceGroup
 from bam.array.engine_sources import EngineSource, NvmeSource
+from bam.array.load import LoadedArray, load_array
 from bam.array.open import open_array
 from bam.array.open_group import open_group
 from bam.array.sources import (
@@ -35,12 +36,20 @@ from bam.errors import (
     WaitTimeout,
 )
 from bam.stats import ArrayInfo, ReaderStats
+from bam.storage.bulk.path import BulkPath, BulkPathKind
+from bam.storage.bulk.reader import BulkReport
+from bam.storage.bulk.settings import BulkEngineKind, BulkSettings
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ArrayInfo",
     "BamError",
+    "BulkEngineKind",
+    "BulkPath",
+    "BulkPathKind",
+    "BulkReport",
+    "BulkSettings",
     "ClosedError",
     "ConcatenatedSource",
     "ConfigError",
@@ -54,6 +63,7 @@ __all__ = [
     "FileSource",
     "ForkedError",
     "GpuSettings",
+    "LoadedArray",
     "MemorySource",
     "NativeLibraryMissing",
     "NpySource",
@@ -72,6 +82,7 @@ __all__ = [
     "VirtualArray",
     "WaitTimeout",
     "__version__",
+    "load_array",
     "open_array",
     "open_group",
 ]

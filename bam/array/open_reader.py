@@ -69,7 +69,7 @@ def open_reader(description: ArrayDescription, settings: OpenSettings) -> OpenRe
     if n_pages > MAX_PAGE_ID:
         raise ConfigError("page_bytes", config.page_bytes, f"pages so large that {MAX_PAGE_ID} are enough")
     with ExitStack() as opened:  # closed again if anything below fails
-        files_engine = _open_engine(description, config.engine)
+        files_engine = open_engine_of(description, config.engine)
         opened.callback(files_engine.close)
         engine = files_engine if settings.wrap is None else settings.wrap(files_engine)
         opened.callback(engine.close)
@@ -178,7 +178,7 @@ def _open_store(
 
         gpu = CupyGpu()
         opened.callback(gpu.close)
-    files_engine = _open_engine(description, config.engine)
+    files_engine = open_engine_of(description, config.engine)
     opened.callback(files_engine.close)
     engine = files_engine if wrap is None else wrap(files_engine)
     opened.callback(engine.close)
@@ -219,7 +219,13 @@ def _lease_cache(settings: OpenSettings, n_pages: int, kind: CacheKind) -> Cache
     return CacheLease(cache, 0)
 
 
-def _open_engine(description: ArrayDescription, kind: EngineKind) -> Engine:
+def open_engine_of(description: ArrayDescription, kind: EngineKind) -> Engine:
+    """The engine of that name over what holds an array's bytes.
+
+    Raises
+    ------
+    ConfigError, EngineUnavailable, SourceError
+    """
     if description.opener is not None:
         if kind is not EngineKind.AUTO:
             raise ConfigError("engine", kind.value, "'auto': this source brings its engine")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bam.array.range_reader import RangeCounters, RangeReader
+from bam.array.range_reader import RangeReader
 from bam.array.reader import RowReader
 from bam.cache.page_cache import NEVER, ByteArray, Outcome, PageCache
 from bam.cache.pin import pin_page
@@ -18,6 +18,7 @@ from bam.config import StoreConfig
 from bam.errors import ClosedError, RowOutOfRange, StorageError
 from bam.layout import Layout
 from bam.stats import ReaderStats
+from bam.storage.enclosing_reads import RangeCounters
 from bam.storage.engine import Engine, EngineInfo
 
 _COUNTER_OF = {

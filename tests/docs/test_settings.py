@@ -80,6 +80,8 @@ def settings_of(documented_object: Callable[..., Any]) -> dict[str, str]:
         ("bam.open_array", bam.open_array),
         ("bam.GpuSettings", bam.GpuSettings),
         ("bam.open_group", bam.open_group),
+        ("bam.load_array", bam.load_array),
+        ("bam.BulkSettings", bam.BulkSettings),
         ("bam.SharedCache", bam.SharedCache),
         ("bam.config.StoreConfig", StoreConfig),
         ("bam.storage.open_engine", storage.open_engine),

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from reader_contract import CONFIG, PAGE, ReaderContract, make_store, random_rows
 
-from bam.array.range_reader import MAX_STALLS, RangeCounters, RangeReader
+from bam.array.range_reader import RangeReader
 from bam.array.reference_reader import ReferenceReader
 from bam.cache.page_cache import PageCache
 from bam.cache.reference import ReferenceCache
 from bam.config import StoreConfig
 from bam.errors import StorageError, TruncatedFileError
 from bam.layout import Layout
+from bam.storage.enclosing_reads import MAX_STALLS, RangeCounters
 from bam.storage.engine import ByteArray, Engine, ReadSpan
 from bam.storage.fault import FaultEngine, FaultKind, FaultRule
 from bam.storage.file import FileEngine
