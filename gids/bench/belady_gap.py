@@ -59,19 +59,28 @@ def optimal_misses(trace: Pages, n_lines: int, first: int = 0) -> int:
     first : int
         Misses count from this access on.
     """
+    return int(np.count_nonzero(missing_accesses(trace, n_lines)[first:]))
+
+
+def missing_accesses(trace: Pages, n_lines: int) -> npt.NDArray[np.bool_]:
+    """Which accesses of :func:`optimal_misses` miss; bool, shape (n,)."""
     uses = next_uses(trace)
     positions = np.where(uses == NEVER, np.uint64(0), uses).astype(np.int64) - (uses == NEVER)
     _, pages = np.unique(trace, return_inverse=True)
-    return int(_misses(pages.astype(np.int64), positions, n_lines, first))
+    missed = np.zeros(len(trace), np.bool_)
+    _mark_misses(pages.astype(np.int64), positions, n_lines, missed)
+    return missed
 
 
 @njit(cache=True, nogil=True)
-def _misses(pages: npt.NDArray[np.int64], uses: npt.NDArray[np.int64], n_lines: int, first: int) -> Any:
+def _mark_misses(
+    pages: npt.NDArray[np.int64], uses: npt.NDArray[np.int64], n_lines: int, missed: npt.NDArray[np.bool_]
+) -> None:
     """`uses` are the positions of next accesses, -1 for none; such a page is not worth a line."""
     cached = np.zeros(len(pages), np.bool_)
     # Next uses of cached pages, negative, so that the farthest comes first; uses that have passed sink.
     farthest = [0 for _ in range(0)]
-    lines = misses = 0
+    lines = 0
     for now in range(len(pages)):
         page, use = pages[now], uses[now]
         if cached[page]:
@@ -81,7 +90,7 @@ def _misses(pages: npt.NDArray[np.int64], uses: npt.NDArray[np.int64], n_lines: 
                 cached[page] = False
                 lines -= 1
             continue
-        misses += now >= first
+        missed[now] = True
         if use < 0:
             continue
         if lines == n_lines:
@@ -92,7 +101,6 @@ def _misses(pages: npt.NDArray[np.int64], uses: npt.NDArray[np.int64], n_lines: 
             lines += 1
         cached[page] = True
         heapq.heappush(farthest, -use)
-    return misses
 
 
 def belady_gap(

@@ -27,6 +27,7 @@ from gids.bench.loaders import LOADERS, BenchLoader, Deliveries, LoadedBatch, Lo
 from gids.bench.loaders.gids_loader import GidsLoader
 from gids.bench.measured import Measured, StepTimes
 from gids.bench.observe import EngineRecorder, ProcessCounters, anonymous_bytes, peak_rss_bytes
+from gids.bench.paper.bounds import measure_bounds
 from gids.bench.recorded import RecordedBatches, open_recorded
 from gids.bench.sources import BatchPlan, RecordedSource, SampledSource
 from gids.models.network import build_model
@@ -60,6 +61,8 @@ def run(job: Job) -> dict[str, Any]:
     recorded = open_recorded(job.recorded) if job.recorded else None
     if job.kind is JobKind.BELADY:
         return {"belady": _belady(job, data, plan, recorded)}
+    if job.kind is JobKind.BOUNDS:
+        return measure_bounds(job, data, plan, open_recorded(job.recorded))
     begin = time.perf_counter()
     with LOADERS[job.loader](data, job.config) as loader:
         deliveries = loader.deliver(Work(plan, recorded))

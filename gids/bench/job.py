@@ -14,11 +14,12 @@ from gids.config.sections import RunConfig
 
 class JobKind(Enum):
     """``TIME``: deliver and train while the clock runs, then verify. ``VERIFY``: hash what is delivered.
-    ``BELADY``: find out how few reads a run could have done with."""
+    ``BELADY``: find out how few reads a run could have done with. ``BOUNDS``: what a step takes at least."""
 
     TIME = "time"
     VERIFY = "verify"
     BELADY = "belady"
+    BOUNDS = "bounds"
 
 
 @dataclass(frozen=True)

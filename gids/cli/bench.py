@@ -1,4 +1,4 @@
-"""`gids bench e2e`, `gids bench ablation` and `gids bench sample`."""
+"""`gids bench e2e`, `gids bench paper`, `gids bench ablation` and `gids bench sample`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gids.cli import bench_paper
 from gids.cli.bars import count_bar
 from gids.cli.options import add_config_arguments, write_json
 from gids.cli.signals import terminated_as_interrupted
 from gids.cli.text import table_text
 
 NAME = "bench"
-HELP = "compare loaders (e2e), techniques (ablation) or samplers (sample) on the same work"
+HELP = "compare loaders (e2e, paper), techniques (ablation) or samplers (sample) on the same work"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ablation.add_argument("--json", metavar="F", help="write the result file")
     ablation.add_argument("--plot", metavar="F", help="write the figure (SVG)")
     ablation.set_defaults(kind=_run_ablation, loaders=None, warm=None, same_batches=None)
+    bench_paper.add_parser(kinds)
     sample = kinds.add_parser("sample", help="sampled edges a second, beside DGL's sampler")
     sample.add_argument("dir", metavar="DIR", help="store or IGBH folder")
     sample.add_argument("--threads", type=int, default=0, help="of each sampler (default: one per CPU)")

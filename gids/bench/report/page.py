@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from gids.bench.report.accuracy import accuracy_figure, accuracy_table
+from gids.bench.report.paper import paper_html, paper_markdown
 from gids.bench.report.svg import Bar, Line, legend, lines, log_histogram, number_text, stacked_bars
 from gids.bench.report.tables import (
     Result,
@@ -22,12 +23,12 @@ from gids.bench.report.tables import (
     training_table,
 )
 
-TIMES = ("sample_s", "feature_wait_s", "compute_s")
-TIME_NAMES = ("sampling", "waiting for features", "compute")
+TIMES = ("sample_s", "feature_wait_s", "copy_s", "compute_s")
+TIME_NAMES = ("sampling", "waiting for features", "copying", "compute")
 PLACES = ("constant", "cache", "joined", "storage")
 PLACE_NAMES = ("constant buffer", "page cache of gids", "read under way", "storage")
 #: Results with a section of their own.
-KINDS = ("e2e", "train", "sample", "accuracy")
+KINDS = ("e2e", "paper", "train", "sample", "accuracy")
 #: Loaders this many times slower than the fastest would leave the other bars too short to see.
 MAX_SPREAD = 15
 
@@ -54,6 +55,7 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: current
 def html_page(results: Sequence[Result]) -> str:
     """The page."""
     body = [section for result in results if result["name"] == "e2e" for section in _e2e_html(result)]
+    body += [section for result in results if result["name"] == "paper" for section in paper_html(result)]
     training = [result for result in results if result["name"] == "train"]
     if training:
         body += _training_html(training)
@@ -79,11 +81,13 @@ def markdown_page(results: Sequence[Result]) -> str:
     for result in results:
         if result["name"] == "e2e":
             parts += [_title(result, "## "), *[each.markdown() for each in _e2e_tables(result)]]
+        if result["name"] == "paper":
+            parts += [*paper_markdown(result), machine_table(result).markdown()]
     training = [result for result in results if result["name"] == "train"]
     if training:
         parts += ["## Training", training_table(training).markdown()]
     for result in results:
-        if result["name"] not in ("e2e", "train"):
+        if result["name"] not in ("e2e", "paper", "train"):
             parts += [_title(result, "## "), *[each.markdown() for each in _other_tables(result)]]
     return "\n\n".join(parts) + "\n"
 
@@ -134,7 +138,7 @@ def _time_figure(loaders: Mapping[str, Result]) -> str:
     bars = [
         Bar(
             name,
-            [each[key] / each["steps"] for key in TIMES],
+            [each.get(key, 0.0) / each["steps"] for key in TIMES],  # older files know of no copies
             f"{per_step(each, 'end_to_end_s')} ms",
         )
         for name, each in loaders.items()

@@ -1,0 +1,240 @@
+"""The published comparison in small: what is planned, run, kept, added up and shown."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documented_fields import documented
+
+from gids.bench import child, e2e
+from gids.bench.paper import session
+from gids.bench.paper.folder import RunsFolder
+from gids.bench.paper.page import write_results
+from gids.bench.paper.regimes import (
+    FULL_FEATURE_BYTES,
+    REGIMES,
+    SMALL_FEATURE_BYTES,
+    TECHNIQUES,
+    RegimeName,
+    Run,
+    planned_runs,
+)
+from gids.bench.paper.results import paired_ratios, result_files, step_bounds
+from gids.bench.paper.session import SessionEnd, SessionSettings, expected_s, run_session
+from gids.bench.report import html_page, markdown_page
+from gids.cli.options import write_json
+from gids.config import RunConfig
+from gids.errors import UnfinishedWorkError
+
+ALL = tuple(REGIMES.values())
+LOADERS = ("gids", "dgl-mmap-tuned", "on-device")
+
+
+@pytest.fixture(scope="module")
+def small(config: RunConfig) -> RunConfig:
+    """Three steps."""
+    return replace(config, bench=replace(config.bench, steps=3))
+
+
+@pytest.fixture(scope="module")
+def patched() -> Iterator[list[str]]:
+    """Jobs run in this process; which ones did."""
+    seen: list[str] = []
+
+    def run_here(job: Any, limit_bytes: int = 0) -> dict[str, Any]:
+        seen.append(f"{job.kind.value} {job.loader}")
+        memory = {"limit_bytes": limit_bytes, "enforced": True, "means": "control group", "note": ""}
+        return {**json.loads(json.dumps(child.run(job))), "memory": memory}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(e2e, "run_job", run_here)
+        patch.setattr(session, "run_job", run_here)
+        yield seen
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    """Some loaders in all regimes, twice, and `gids` without any technique."""
+    planned = planned_runs(ALL, 2, LOADERS)
+    return [run for run in planned if run.name not in TECHNIQUES or run.name == "gids-none"]
+
+
+@pytest.fixture(scope="module")
+def folder(
+    small: RunConfig,
+    root: Path,
+    runs: list[Run],
+    patched: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> RunsFolder:
+    """All of them made, in two calls: the time of the first is up after one run."""
+    found = RunsFolder(tmp_path_factory.mktemp("runs"), small)
+    settings = SessionSettings(root, root / "paper", ceiling_seconds=0.1, calibrate_seconds=0.3)
+    first = run_session(small, found, runs[:1], settings)
+    assert first == SessionEnd(1, 0)
+    made = found.result(runs[0])
+    second = run_session(small, found, runs, settings)
+    assert second == SessionEnd(len(runs) - 1, 0)
+    assert found.result(runs[0]) == made
+    assert run_session(small, found, runs, settings) == SessionEnd(0, 0)
+    return found
+
+
+def test_sizes_are_the_published_ones_in_proportion() -> None:
+    small, full = REGIMES[RegimeName.SMALL_COLD], REGIMES[RegimeName.FULL]
+    assert small.cache_bytes(SMALL_FEATURE_BYTES) == pytest.approx(8e9)
+    assert small.buffer_bytes(SMALL_FEATURE_BYTES) == pytest.approx(0.2 * 12.83e9, rel=1e-3)
+    assert full.cache_bytes(FULL_FEATURE_BYTES) == pytest.approx(8e9)
+    assert full.cache_share == pytest.approx(0.00357, rel=1e-2)
+
+
+def test_the_order_of_loaders_rotates_and_slow_ones_run_once() -> None:
+    planned = planned_runs(ALL, 3)
+    for regime in ALL:
+        mine = [run for run in planned if run.regime is regime and run.name not in TECHNIQUES]
+        times = Counter(run.name for run in mine)
+        assert times == {name: 1 if name in regime.once else 3 for name in regime.loaders}
+        firsts = [next(run.name for run in mine if run.repetition == number) for number in range(3)]
+        assert len(set(firsts)) == 3
+        variants = [run.name for run in planned if run.regime is regime and run.name in TECHNIQUES]
+        assert variants == ([] if regime.warm else list(TECHNIQUES))
+    assert [run.repetition for run in planned if run.name == "gids"] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_each_technique_alone_is_off(small: RunConfig) -> None:
+    regime = REGIMES[RegimeName.FULL]
+    whole = Run(regime, "gids", 0, 0).config(small, 10**6).loader
+    for name, changes in TECHNIQUES.items():
+        run = Run(regime, name, 0, 0)
+        assert run.loader == "gids"
+        assert run.config(small, 10**6).loader == replace(whole, **changes) != whole
+
+
+def test_what_ran_is_equal_and_limits_are_in_proportion(
+    folder: RunsFolder, small: RunConfig, patched: list[str]
+) -> None:
+    files = result_files(small, folder, 2)
+    cold, full = files["igbh_small"], files["igbh_full_regime"]
+    for regime in (cold, cold["steady"], full):
+        assert set(regime["loaders"]) >= set(LOADERS) - ({"on-device"} if regime is full else set())
+        assert not any("failed" in each for each in regime["loaders"].values())
+        hashed = None if regime is full else True  # without a limit only, once
+        assert regime["equal"] == {"batches": hashed, "features": hashed, "losses": True, "timed_rows": True}
+        assert regime["bound"]["step_s"] == max(
+            regime["bound"][f"{name}_s"] for name in ("compute", "deliver", "disk")
+        )
+        assert regime["bound_ratio"] == pytest.approx(
+            regime["loaders"]["gids"]["end_to_end_s"] / 3 / regime["bound"]["step_s"]
+        )
+        assert len(regime["loaders"]["gids"]["repetitions"]) == 2
+    # Everything was read before, so nothing is now.
+    assert cold["steady"]["loaders"]["gids"]["hit_rate"] == 1.0
+    assert cold["steady"]["facts"]["optimal_pages"] == 0
+    assert full["loaders"]["gids"]["hit_rate"] > full["loaders"]["gids-none"]["hit_rate"]
+    shares = full["shares"]["cache"] + full["shares"]["cpu_buffer"]
+    room = shares * full["facts"]["features_bytes"]
+    assert full["limit_bytes"] - full["own_bytes"] == pytest.approx(room, abs=2)
+    assert full["loaders"]["dgl-mmap-tuned"]["memory"]["limit_bytes"] == full["limit_bytes"]
+    assert full["loaders"]["gids"]["path"]["features"]["paper"]["cache_lines"] <= full["facts"]["lines"]
+    assert Counter(patched)["bounds gids"] == 1
+
+
+def test_pages_to_read_follow_from_sizes(folder: RunsFolder) -> None:
+    cold, full = (folder.facts(REGIMES[name])["bounds"] for name in (RegimeName.SMALL_COLD, RegimeName.FULL))
+    assert cold["pages"] == full["pages"] > cold["pages_not_constant"] == full["pages_not_constant"]
+    assert cold["distinct_pages"] / cold["steps"] <= cold["optimal_pages"] < full["optimal_pages"]
+    assert full["optimal_pages"] <= full["pages_not_constant"]
+    for facts in (cold, full):
+        assert 0 < facts["model"]["reads"] <= facts["optimal_pages"] * 1.001
+        assert facts["model"]["read_bytes"] >= facts["optimal_pages"] * 4096 * 0.999
+        assert facts["model"]["storage"] == "calibration"
+
+
+def test_fields_are_documented(folder: RunsFolder, small: RunConfig) -> None:
+    known = documented("`paper`")
+    for result in result_files(small, folder, 2).values():
+        parts = [result, *([result["steady"]] if "steady" in result else [])]
+        for part in parts:
+            assert set(part) <= known
+        assert {f"projection.{key}" for key in result.get("projection", {})} <= known
+
+
+def test_everything_is_written_and_shown(folder: RunsFolder, small: RunConfig, tmp_path: Path) -> None:
+    written = write_results(small, folder, 2, str(tmp_path / "out"), write_json)
+    names = {Path(path).name for path in written}
+    assert {"igbh_small.json", "igbh_full_regime.json", "paper.html", "paper.md"} < names
+    for path in written:
+        if path.endswith(".svg"):
+            assert len(list(ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}rect"))) >= 3
+    results = [
+        json.loads((tmp_path / "out" / f"{name}.json").read_text())
+        for name in ("igbh_small", "igbh_full_regime")
+    ]
+    page, text = html_page(results), markdown_page(results)
+    for heading in ("IGBH-small, cold", "IGBH-small, steady state", "IGBH-full&#x27;s regime", "projected"):
+        assert heading in page
+    assert "Means of the limit: control group." in text
+    assert "runs are still to be made" in text
+    assert "none | " in text
+
+
+def test_a_folder_of_other_settings_is_refused(small: RunConfig, tmp_path: Path) -> None:
+    RunsFolder(tmp_path, small)
+    RunsFolder(tmp_path, replace(small, bench=replace(small.bench, max_seconds=7)))
+    with pytest.raises(UnfinishedWorkError, match="other settings"):
+        RunsFolder(tmp_path, replace(small, bench=replace(small.bench, steps=4)))
+
+
+def test_no_run_begins_that_may_end_too_late(small: RunConfig, root: Path, tmp_path: Path) -> None:
+    regime = REGIMES[RegimeName.SMALL_COLD]
+    folder, again = RunsFolder(tmp_path, small), Run(regime, "gids", 1, 0)
+    assert expected_s(folder, again, 100) > 100
+    folder.write(Run(regime, "gids", 0, 0), {"wall_s": 12.0})
+    assert expected_s(folder, again, 100) == 12.0
+    settings = SessionSettings(root, root / "paper", budget_s=0.0, ceiling_seconds=0.1)
+    assert run_session(small, folder, [again], settings) == SessionEnd(0, 1)
+    folder.write(again, {"failed": "so"})
+    folder.forget_failures([again])
+    assert folder.result(again) is None
+
+
+def _run(step_s: float, **changes: Any) -> dict[str, Any]:
+    plain = {"steps": 10, "asked_steps": 10, "setup_s": 1.0, "feature_wait_s": step_s}
+    return {**plain, "end_to_end_s": 10 * step_s, **changes}
+
+
+def test_ratios_are_paired_and_have_a_spread() -> None:
+    ours = {0: _run(0.1), 1: _run(0.2), 2: _run(0.1)}
+    stopped = _run(0.4, steps=5, end_to_end_s=2.0)
+    theirs = {0: stopped, 1: _run(0.4), 2: _run(0.6)}
+    found = paired_ratios({"gids": ours, "slow": theirs, "broken": {0: {"failed": "so"}}})
+    assert set(found) == {"slow"}
+    assert found["slow"]["end_to_end_runs"] == pytest.approx([4.0, 2.0, 6.0])
+    assert (found["slow"]["end_to_end"], found["slow"]["end_to_end_high"]) == pytest.approx((4.0, 6.0))
+    assert found["slow"]["with_setup"] == pytest.approx(5.0 / 2.0)  # of (5 / 2, 5 / 3, 7 / 2)
+    assert paired_ratios({"slow": theirs}) == {}
+
+
+@pytest.mark.parametrize(
+    ("sequential_mb_per_s", "swept", "disk_s"), [(1.0, False, 0.02), (1000.0, True, 0.001)]
+)
+def test_the_disk_bound_is_the_cheaper_of_pages_and_a_sweep(
+    sequential_mb_per_s: float, swept: bool, disk_s: float
+) -> None:
+    facts = {
+        **{"features_bytes": 10**7, "steps": 10, "optimal_pages": 200, "compute_s": 0.005, "deliver_s": 0.0},
+        **{"host_to_device_bytes_per_s": 1e9, "batch_bytes": 4e6},
+    }
+    ceilings = {"random_4k_iops": 10_000, "sequential_mb_per_s": sequential_mb_per_s}
+    found = step_bounds(facts, ceilings)
+    assert (found["sweep"], found["disk_s"]) == (swept, pytest.approx(disk_s))
+    assert found["limited_by"] == ("compute" if swept else "disk")
+    assert found["step_s"] == pytest.approx(max(disk_s, 0.005))
+    assert step_bounds({**facts, "optimal_pages": 0}, ceilings)["disk_s"] == 0
