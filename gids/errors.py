@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from bam.errors import BamError
@@ -59,6 +59,27 @@ class DiskFullError(GidsError, OSError):
             "Make room (or raise the quota or file size limit) and run the same command again; it goes on"
         )
         self.errno = errno
+
+
+class GpuMemoryExceeded(GidsError, MemoryError):
+    """What a loader would hold on the GPU does not fit. Nothing of it was made.
+
+    Attributes
+    ----------
+    parts : dict of str to int
+        Bytes by the setting that decides them.
+    usable_bytes : int
+        Memory of the GPU that there is for them.
+    """
+
+    def __init__(self, parts: Mapping[str, int], usable_bytes: int) -> None:
+        self.parts, self.usable_bytes = dict(parts), usable_bytes
+        largest = max(self.parts, key=lambda name: self.parts[name])
+        listed = ", ".join(f"{name} {size:,}" for name, size in self.parts.items() if size)
+        super().__init__(
+            f"the loader needs {sum(self.parts.values()):,} bytes of the GPU's memory ({listed}), and "
+            f"{usable_bytes:,} can be used. Lower {largest!r}"
+        )
 
 
 class NonFiniteLoss(GidsError, ArithmeticError):

@@ -24,6 +24,8 @@ from bam.cache.device.reads import (
 from bam.cache.device.store import DeviceStats, DeviceStore
 from bam.errors import ClosedError, ConfigError
 from bam.layout import Extent, Layout
+from bam.storage.engine import EngineInfo
+from bam.storage.native import NativeEngine
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,13 @@ class DeviceGroupGather:
         return found
 
 
+def _registered(store: DeviceStore, description: ArrayDescription) -> ConstantRows:
+    """All rows of an array in the host's memory, for kernels to read in place."""
+    memory = description.memory[0]
+    address = store.gpu.register(memory.ctypes.data, memory.nbytes)
+    return ConstantRows(address, description.shape[0], owner=memory)
+
+
 @dataclass(frozen=True)
 class _Constant:
     """Constant rows by array, in pinned memory and in the GPU's."""
@@ -163,13 +172,16 @@ class DeviceGroup:
         self,
         descriptions: Mapping[str, ArrayDescription],
         first_bytes: Sequence[int],
+        in_place: Mapping[str, ArrayDescription],
         store: DeviceStore,
+        engine: NativeEngine,
         closing: ExitStack,
     ) -> None:
-        self._descriptions = dict(descriptions)
+        self._first_byte = dict(zip(descriptions, first_bytes, strict=True)) | dict.fromkeys(in_place, 0)
+        self._descriptions = {**descriptions, **in_place}
         self.names = tuple(self._descriptions)
-        self._first_byte = dict(zip(self.names, first_bytes, strict=True))
-        self._store, self._closing = store, closing
+        self._store, self._engine, self._closing = store, engine, closing
+        self._in_place = {name: _registered(store, each) for name, each in in_place.items()}
         self._closed = False
 
     def begin(
@@ -213,25 +225,37 @@ class DeviceGroup:
             uses_of = self._uses(rows, next_use)  # all checked before anything is begun
             running = []
             for names in self._by_row_bytes(ids):
-                kept = _Constant({**(constant or {})}, {**(resident or {})})
+                kept = _Constant({**(constant or {}), **self._in_place}, {**(resident or {})})
                 request = self._request(names, rows, outputs, uses_of, kept, counted)
                 running.append(_Running(self._store.begin(request), tuple(names)))
         given = out or {}
         found = {name: given.get(name, outputs[name].owner) for name in ids}
         return DeviceGroupGather(self._store, running, found)
 
-    def note_next_use(self, ids: Mapping[str, object], next_use: int, *, stream: int | None = None) -> None:
+    def note_next_use(
+        self,
+        ids: Mapping[str, object],
+        next_use: int,
+        *,
+        constant: Mapping[str, ConstantRows] | None = None,
+        resident: Mapping[str, ConstantRows] | None = None,
+        stream: int | None = None,
+    ) -> None:
         """Pages of these rows will be used at `next_use`, if they are cached and that is sooner than known.
 
-        Constant rows count as any other here. As :meth:`begin` otherwise; never waits.
+        Parameters are as in :meth:`begin`; never waits.
         """
+        if self._closed:
+            raise ClosedError("device arrays")
         gpu = self._store.gpu
         gpu.after(stream)
         with gpu.current():
+            ids = {name: each for name, each in ids.items() if name not in self._in_place}
             rows = {name: gpu.vector(each, np.dtype(np.int64)) for name, each in ids.items()}
             nowhere = dict.fromkeys(ids, DeviceTensor(0, (), np.dtype(np.uint8), None))
             for names in self._by_row_bytes(ids):
-                request = self._request(names, rows, nowhere, {}, _Constant({}, {}), False)
+                kept = _Constant(constant or {}, resident or {})
+                request = self._request(names, rows, nowhere, {}, kept, False)
                 self._store.note_uses(request, next_use)
 
     def forget_next_uses(self, horizon: int, instead: int) -> None:
@@ -246,6 +270,10 @@ class DeviceGroup:
     def store(self) -> DeviceStore:
         """The pages below."""
         return self._store
+
+    def engine_info(self) -> EngineInfo:
+        """What reads the files."""
+        return self._engine.info()
 
     def stats(self) -> DeviceStats:
         """Counters of gathers that were waited for; one for each row size."""

@@ -27,6 +27,7 @@ def open_group(
     seed: int = 0,
     gpu: GpuSettings | None = None,
     wrap: Callable[[Engine], Engine] | None = None,
+    in_place: Mapping[str, npt.NDArray[np.generic]] | None = None,
     on: Any = None,
 ) -> DeviceGroup:
     """Open several arrays with one cache on a GPU.
@@ -38,6 +39,9 @@ def open_group(
         memory. Each array begins at a page of its own.
     engine, cache, policy, page_bytes, timeout_s, seed, gpu, wrap
         As of :func:`bam.open_array`.
+    in_place : mapping of str to array, optional
+        Further arrays, in memory, which kernels read there: it is registered with CUDA until the group is
+        closed, so keep the arrays that long.
     on : Gpu, optional
         By default the current one, through CuPy. Owned by the group.
 
@@ -61,4 +65,5 @@ def open_group(
         seed=seed,
     )
     descriptions = {name: as_source(source, None, None).describe() for name, source in sources.items()}
-    return open_device_group(descriptions, config, gpu or GpuSettings(), wrap, on)
+    kept = {name: as_source(rows, None, None).describe() for name, rows in (in_place or {}).items()}
+    return open_device_group(descriptions, config, gpu or GpuSettings(), wrap, on, kept)

@@ -15,6 +15,7 @@ from bam.array.device_group import DeviceGroup, JoinedLayout
 from bam.array.reader import RowReader
 from bam.array.reference_reader import ReferenceReader
 from bam.array.shared_reader import OpenReader
+from bam.array.sources import as_source
 from bam.cache.device.gpu import Gpu
 from bam.cache.device.settings import GpuSettings
 from bam.cache.device.store import DeviceStore
@@ -133,14 +134,30 @@ def open_device_group(
     settings: GpuSettings,
     wrap: Callable[[Engine], Engine] | None = None,
     gpu: Gpu | None = None,
+    in_place: Mapping[str, ArrayDescription] | None = None,
 ) -> DeviceGroup:
-    """One engine, GPU and store for several arrays; as :func:`open_device_array`."""
+    """One engine, GPU and store for several arrays; as :func:`open_device_array`.
+
+    `in_place`: further arrays, in the host's memory, which kernels read there.
+    """
     with ExitStack() as opened:
         if gpu is not None:
             opened.callback(gpu.close)
-        whole, first_bytes = _joined(descriptions, config, settings)
-        _, store = _open_store(opened, whole, config, settings, wrap, gpu)
-        return DeviceGroup(descriptions, first_bytes, store, opened.pop_all())
+        for name, each in (in_place or {}).items():
+            check_rows(each)
+            if len(each.memory) != 1:
+                raise ConfigError(f"in_place[{name!r}]", each.layout.files[0], "an array in memory")
+        first_bytes: tuple[int, ...] = ()
+        if descriptions or not in_place:
+            whole, first_bytes = _joined(descriptions, config, settings)
+        else:  # a store has pages, even if nobody asks for any
+            whole = as_source(np.zeros((1, config.page_bytes), np.uint8)).describe()
+        native, store = _open_store(opened, whole, config, settings, wrap, gpu)
+        closing = ExitStack()
+        group = DeviceGroup(descriptions, first_bytes, in_place or {}, store, native, closing)
+        # Not before: registering memory can fail, and then nobody else would close all this.
+        closing.push(opened.pop_all())
+        return group
 
 
 def _joined(

@@ -26,6 +26,8 @@ OTHER_SETS = 4
 STATE_BYTES_PER_LINE = 16
 STATE_BYTES_PER_SET = 8
 FRAME_BYTES_PER_LINE = 4
+#: State of a cache for each of its pages, at most: a third more lines than frames, and what sets take.
+MOST_STATE_BYTES = 32
 FRAME_COUNTER_BYTES = 16
 _PAGES_PER_SET = 24
 

@@ -33,6 +33,7 @@ from gids.bench.sources import BatchPlan, RecordedSource, SampledSource
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
+from gids.sampling.tensor_batch import TensorBatch
 
 WARM_UP_SEEDS = 8
 WARM_UP_BATCH = 2
@@ -113,7 +114,7 @@ def _verified(deliveries: Deliveries, steps: int) -> dict[str, Any]:
         return {}
     batches, features = [], []
     for batch in islice(endless(deliveries), steps):
-        batches.append(batch_sha256(batch.sampled))
+        batches.append(batch_sha256(TensorBatch.of(batch.sampled).to_host()))
         features.append(features_sha256(batch.features))
     return {
         "verified_steps": len(batches),

@@ -13,6 +13,7 @@ from gids.bench.distinct import DistinctNodes
 from gids.bench.loaders.base import LoadedBatch
 from gids.bench.observe import ProcessCounters
 from gids.fetch.counts import FetchCounts, merged, total
+from gids.sampling.block import SampledBatch
 
 _PARTS = ("sample_s", "feature_wait_s", "copy_s", "compute_s", "adapt_s")
 
@@ -57,6 +58,7 @@ class Measured:
         self._losses: list[torch.Tensor] = []
         self._checked: list[dict[str, torch.Tensor]] = []
         self._rows = self._bytes = self._edges = 0
+        self._nodes: list[Mapping[str, Any]] = []
 
     def add(self, batch: LoadedBatch, step: StepTimes, loss: torch.Tensor | None) -> None:
         """A mini-batch, how long its step took, and what the training step made of it."""
@@ -74,7 +76,9 @@ class Measured:
         if loss is not None:
             self._losses.append(loss)
         nodes = {name: batch.sampled.nodes[name] for name in self._row_bytes}
-        self._distinct.add(nodes)
+        self._nodes.append(nodes)
+        if isinstance(batch.sampled, SampledBatch):
+            self._count_distinct()  # those of a GPU are counted at the end: reading them would wait for it
         self._rows += sum(len(ids) for ids in nodes.values())
         self._bytes += sum(len(ids) * self._row_bytes[name] for name, ids in nodes.items())
         self._edges += batch.sampled.num_edges
@@ -84,8 +88,14 @@ class Measured:
             self._counts = merged(self._counts, batch.counts)
         self._checked.append({name: _some(rows) for name, rows in batch.features.items()})
 
+    def _count_distinct(self) -> None:
+        while self._nodes:
+            nodes = self._nodes.pop().items()
+            self._distinct.add({name: torch.as_tensor(ids).cpu().numpy() for name, ids in nodes})
+
     def result(self, counters: ProcessCounters) -> dict[str, Any]:
         """What was measured, with the fields of `docs/results.md`."""
+        self._count_distinct()
         sums = {name: sum(values) for name, values in self._steps.items()}
         return {
             "steps": len(self._steps["step_s"]),

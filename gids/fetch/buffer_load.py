@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import bam
-from gids.fetch.constant_buffer import ConstantBuffer
+from gids.fetch.table import Bytes
+from gids.fetch.window import RowIds
 from gids.graph.progress import Bar, Progress, no_progress
 
 logger = logging.getLogger(__name__)
@@ -17,12 +19,22 @@ logger = logging.getLogger(__name__)
 BULK_MERGE_BYTES = 2**20
 
 
+class FilledBuffer(Protocol):
+    """Constant rows of one table, as far as they are loaded."""
+
+    n_rows: int
+    row_bytes: int
+
+    def fill(self, read: Callable[[RowIds, Bytes], None]) -> Iterator[int]:
+        """As :meth:`gids.fetch.constant_buffer.ConstantBuffer.fill`."""
+
+
 @dataclass(frozen=True, eq=False)
 class BufferSource:
     """A buffer and the array it is filled from: opened for this alone, so that nothing else counts its
     reads."""
 
-    buffer: ConstantBuffer
+    buffer: FilledBuffer
     array: bam.VirtualArray
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,16 +46,28 @@ class Division:
     stored_out: RowIds
 
 
+class RowShape(Protocol):
+    """As much of a table as its constant rows depend on."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def row_bytes(self) -> int: ...
+
+
 class ConstantBuffer:
     """Rows of one table, held in memory.
 
     Parameters
     ----------
-    table : FeatureTable
+    table : FeatureTable, or anything with its `n_rows` and `row_bytes` unless `load`
     rows : int64 array
         Row numbers to hold; ``range(n)`` needs no index.
     load : bool
         Read them now, through the table; else :meth:`fill` does.
+    memory : uint8 array, optional
+        Where to hold them, at least as many bytes; by default memory of its own.
 
     Attributes
     ----------
@@ -63,14 +76,19 @@ class ConstantBuffer:
         Rows that are there; those before this place.
     """
 
-    def __init__(self, table: FeatureTable, rows: RowIds, *, load: bool = True) -> None:
+    def __init__(
+        self, table: RowShape, rows: RowIds, *, load: bool = True, memory: Bytes | None = None
+    ) -> None:
         self.row_bytes = table.row_bytes
         prefix = len(rows) == 0 or (int(rows.min()) == 0 and int(rows.max()) == len(rows) - 1)
         self._set = None if prefix else RowSet(rows, table.n_rows)
         self.n_rows = len(rows) if self._set is None else self._set.n_members
         self.n_loaded = 0
-        self._bytes: Bytes = np.empty((self.n_rows, table.row_bytes), np.uint8)
+        n_bytes = self.n_rows * self.row_bytes
+        held = np.empty(n_bytes, np.uint8) if memory is None else memory[:n_bytes]
+        self._bytes: Bytes = held.reshape(self.n_rows, self.row_bytes)
         if load:
+            assert isinstance(table, FeatureTable)
             for _ in self.fill(lambda rows, out: table.read(rows, out, None, None)):
                 pass
 
@@ -90,6 +108,11 @@ class ConstantBuffer:
             read(ascending[first : first + step], part)
             self.n_loaded = first + len(part)  # after the rows, so that nobody is given what is not there
             yield len(part)
+
+    @property
+    def row_set(self) -> RowSet | None:
+        """Which rows it holds; None: the first `n_rows`."""
+        return self._set
 
     @property
     def nbytes(self) -> int:
@@ -128,7 +151,7 @@ def parse_share(value: float | int | str, total_bytes: int, setting: str) -> int
 
 
 def choose_hot_rows(
-    tables: Mapping[str, FeatureTable],
+    tables: Mapping[str, RowShape],
     levels: Mapping[str, npt.NDArray[np.int64]],
     degrees: Mapping[str, npt.NDArray[np.int64]],
     budget_bytes: int,
@@ -137,7 +160,7 @@ def choose_hot_rows(
 
     Parameters
     ----------
-    tables : mapping of str to FeatureTable
+    tables : mapping of str to FeatureTable, or to anything with its `row_bytes`
     levels : mapping of str to int64 array, shape (n, 2)
         Of hot-first tables: falling degrees and rows of each; their hot rows are a prefix.
     degrees : mapping of str to int64 array, shape (rows,)

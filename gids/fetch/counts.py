@@ -26,6 +26,8 @@ class FetchCounts:
         Reads issued, which merge neighbouring pages, and their bytes.
     bytes_useful : int
         Bytes of the rows that were not constant.
+    rows_resident : int
+        Of `rows_constant`: those in the GPU's memory for good.
     """
 
     rows_requested: int = 0
@@ -41,6 +43,7 @@ class FetchCounts:
     reads: int = 0
     bytes_read: int = 0
     bytes_useful: int = 0
+    rows_resident: int = 0
 
     def __add__(self, other: FetchCounts) -> FetchCounts:
         if not isinstance(other, FetchCounts):

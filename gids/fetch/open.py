@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import bam
@@ -11,14 +11,15 @@ from bam.config import EngineKind, PolicyKind
 from bam.errors import ConfigError
 from bam.storage.engine import Engine
 from gids.errors import did_you_mean
-from gids.fetch.buffer_load import BULK_MERGE_BYTES, BufferLoad, BufferSource
-from gids.fetch.constant_buffer import ConstantBuffer, choose_hot_rows, parse_share
+from gids.fetch.buffer_load import BULK_MERGE_BYTES, BufferLoad, BufferSource, FilledBuffer
+from gids.fetch.constant_buffer import ConstantBuffer, RowShape, choose_hot_rows, parse_share
 from gids.fetch.device_model import SsdFacts
 from gids.fetch.expected_requests import ExpectedRequests, load_expected
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.storage_model import storage_model
 from gids.fetch.table import FeatureTable, MemoryTable, open_tables
+from gids.fetch.window import RowIds
 from gids.graph.dataset import Dataset, Features
 from gids.graph.hotness import graph_degrees
 from gids.graph.progress import Progress, no_progress
@@ -112,7 +113,7 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     )
     try:
         buffers = _choose_buffers(dataset, tables, requests, buffer_bytes)
-        load = start_load(stored, buffers, settings)
+        load = start_load(stored, list(buffers.items()), settings)
     except BaseException:
         for table in tables.values():
             table.close()
@@ -123,14 +124,17 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
 
 
 def start_load(
-    stored: Mapping[str, Features], buffers: Mapping[str, ConstantBuffer], settings: FeatureSettings
+    stored: Mapping[str, Features], buffers: Sequence[tuple[str, FilledBuffer]], settings: FeatureSettings
 ) -> BufferLoad | None:
-    """Fill buffers: long reads in file order, past the page cache, which is for what mini-batches ask for."""
+    """Fill buffers of tables by name.
+
+    Long reads in file order, past the page cache, which is for what mini-batches ask for.
+    """
     if not buffers:
         return None
     sources: list[BufferSource] = []
     try:
-        for name, buffer in buffers.items():
+        for name, buffer in buffers:
             array = bam.open_array(
                 stored[name].source,
                 cache="1 lines",
@@ -179,6 +183,19 @@ def _choose_buffers(
     requests: ExpectedRequests | None,
     buffer_bytes: int,
 ) -> dict[str, ConstantBuffer]:
+    chosen = rows_to_hold(dataset, tables, requests, buffer_bytes)
+    return {
+        name: ConstantBuffer(tables[name], rows, load=False) for name, rows in chosen.items() if len(rows)
+    }
+
+
+def rows_to_hold(
+    dataset: Dataset,
+    tables: Mapping[str, RowShape],
+    requests: ExpectedRequests | None,
+    buffer_bytes: int,
+) -> dict[str, RowIds]:
+    """Constant rows of each stored table, within `buffer_bytes` of all."""
     if buffer_bytes == 0:
         return {}
     if requests is not None and all(name in requests.levels for name in tables):
@@ -190,7 +207,4 @@ def _choose_buffers(
             if name in tables and each.levels is not None
         }
         degrees = {name: graph_degrees(dataset.graph, name) for name in tables if name not in levels}
-    chosen = choose_hot_rows(tables, levels, degrees, buffer_bytes)
-    return {
-        name: ConstantBuffer(tables[name], rows, load=False) for name, rows in chosen.items() if len(rows)
-    }
+    return choose_hot_rows(tables, levels, degrees, buffer_bytes)

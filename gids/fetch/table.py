@@ -109,6 +109,10 @@ class FeatureTable(ABC):
 class MemoryTable(FeatureTable):
     """Rows of a tensor or array in memory, which the caller keeps unchanged; nothing is copied.
 
+    Attributes
+    ----------
+    bytes : uint8 array, shape (rows, row_bytes)
+
     Raises
     ------
     ConfigError
@@ -126,10 +130,10 @@ class MemoryTable(FeatureTable):
         self.row_shape, self.dtype = tuple(tensor.shape[1:]), tensor.dtype
         self._counts = FetchCounts()
         flat = self._tensor.reshape(-1).view(torch.uint8).numpy()
-        self._bytes: Bytes = flat.reshape(self.n_rows, self.row_bytes)
+        self.bytes: Bytes = flat.reshape(self.n_rows, self.row_bytes)
 
     def read(self, rows: RowIds, out: Bytes, out_rows: RowIds | None, next_use: Uses | None) -> None:
-        copy_rows(self._bytes, rows, out, out_rows)
+        copy_rows(self.bytes, rows, out, out_rows)
         self._counts += FetchCounts.of(len(rows))
 
     def foresee(self, rows: RowIds, number: int) -> None:
@@ -224,7 +228,10 @@ class StoredTable(FeatureTable):
 
 
 def estimates_of(degrees: npt.NDArray[np.int64]) -> Uses:
-    """When rows of these degrees are needed: later for smaller degrees: a row is asked for in proportion to its degree (see gids.graph.hotness)."""
+    """When rows of these degrees are needed: the later the smaller.
+
+    A row is asked for in proportion to its degree (see gids.graph.hotness).
+    """
     gap = np.minimum(_COLDEST / (1.0 + degrees.astype(np.float64)), _COLDEST)
     estimated: Uses = np.uint64(HORIZON) + gap.astype(np.uint64)
     return estimated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -13,15 +13,13 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
+import bam
 from bam.errors import ClosedError, ConfigError
-from gids.fetch.accumulator import Accumulator, accumulate_bytes
 from gids.fetch.counts import merged
+from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.fetch.feature_store import FeatureStore
-from gids.fetch.fetcher import Fetcher
-from gids.fetch.forecast import Forecast
 from gids.fetch.open import FeatureSettings
-from gids.fetch.output_pool import OutputPool
 from gids.fetch.window_size import parse_window
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
@@ -29,8 +27,6 @@ from gids.loader.arguments import (
     Rows,
     at_least,
     checked_labels,
-    label_tensor,
-    open_rows,
     required,
     usable_device,
 )
@@ -38,8 +34,10 @@ from gids.loader.cache_report import CacheReport
 from gids.loader.continued import BatchName, Continued, batch_names
 from gids.loader.metrics import LoaderMetrics
 from gids.loader.minibatch import MiniBatch
-from gids.loader.pipeline import Pipeline, Prepared
-from gids.sampling.block import SampledBatch
+from gids.loader.open_path import PathRequest, open_path
+from gids.loader.pipeline import AnyBatch, Pipeline, Prepared
+from gids.sampling.cuda.sampler import CudaSampler
+from gids.sampling.launch import Seeds
 from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.seeds import SeedBatches
 
@@ -59,23 +57,39 @@ class DataLoader:
         A data set (see `gids.open_dataset`) brings its features along.
     indices : mapping of str to integers, or integers
         Seeds of each type; an array where the graph has one node type.
-    sampler : NeighborSampler
+    sampler : NeighborSampler or CudaSampler
+        The latter for a loader that reads on a GPU, which else makes one.
     batch_size : int
         Seeds of a mini-batch.
     shuffle, drop_last : bool
         As in PyTorch's loader.
     features : mapping of str to rows, or FeatureStore, optional
         Rows of each node type: a virtual array, an array or CPU tensor in memory. Node types without rows
-        have no features. A `FeatureStore` can be shared by several loaders. Default: the data set's.
+        have no features. A `FeatureStore` or `GpuFeatureStore` can be shared by several loaders. Default: the
+        data set's.
     labels : mapping of str to array, or str, optional
         Labels of each node type; or the name of one of the data set's tasks.
     device : str or torch.device
-        Where the tensors of a mini-batch are handed out.
+        Where the tensors of a mini-batch are handed out. On a GPU, its kernels sample, look pages up in a
+        cache in the GPU's memory and ask for those they miss; nodes and blocks are tensors there, too.
+    read_path : str
+        ``"auto"``: as `device` says; ``"host"``: sample and read on the host all the same, and copy at the
+        end; ``"gpu"``: on the GPU, or raise.
+    dtype : torch.dtype, optional
+        Of the features that are handed out; scales of int8 rows are multiplied in. Default: as stored.
     cache : int, str or float
         Page cache for stored features: bytes, ``"512MiB"``, or a share of the features (``0.1``, ``"10%"``).
-        ``"auto"``: a quarter of the memory that is available, at most all features.
+        ``"auto"``: a quarter of the memory that is available, at most all features. On a GPU it is of the
+        GPU's memory: ``"auto"`` takes half of what is free.
     cpu_buffer : int, str or float
-        Constant buffer, likewise; 0 for none. It is filled while training runs.
+        Constant buffer, likewise; 0 for none. It is filled while training runs. A GPU reads it in place, in
+        pinned memory.
+    gpu_buffer : int, str or float
+        Constant rows in the GPU's memory, the hottest of all, likewise.
+    graph_bytes : int or str, optional
+        See :class:`gids.CudaSampler`.
+    gpu : bam.GpuSettings, optional
+        Queues, staging memory and threads of the read path on a GPU.
     window : int or str
         Mini-batches that are sampled ahead, so that the cache knows what they will need; 0 for none. As text:
         as many as ask for that many bytes (``"256MiB"``), or ``"auto"``: for eight times the cache, 4 to 32.
@@ -91,7 +105,7 @@ class DataLoader:
     accumulate : int or str
         Bytes of features that may be read together, so that storage always has enough reads under way and
         near pages become one read; 0: each mini-batch is read alone. ``"auto"``: a sixteenth of the memory
-        that is available, at most 256 MiB. Up to twice as much is in memory at a time.
+        that is available, at most 256 MiB, on a GPU 2 GiB. Up to twice as much is in memory at a time.
     contiguous : bool
         Merge pages that lie near each other into longer reads, as far as `gids calibrate` found that to pay.
     ssd : SsdFacts, optional
@@ -107,22 +121,31 @@ class DataLoader:
     ------
     ConfigError, UnknownNodeType, NodeOutOfRange
         Before any work.
+    GpuMemoryExceeded
+        What is to be held on the GPU does not fit; names what to lower.
+    bam.errors.EngineUnavailable
+        A GPU is asked for, and CuPy, NVRTC or the GPU is missing.
     """
 
     def __init__(
         self,
         graph: Graph | Dataset,
         indices: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
-        sampler: NeighborSampler,
+        sampler: NeighborSampler | CudaSampler,
         *,
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        features: Mapping[str, Rows] | FeatureStore | None = None,
+        features: Mapping[str, Rows] | FeatureStore | GpuFeatureStore | None = None,
         labels: Mapping[str, npt.ArrayLike] | str | None = None,
         device: torch.device | str = "cpu",
+        read_path: str = "auto",
+        dtype: torch.dtype | None = None,
         cache: int | str | float = "auto",
         cpu_buffer: int | str | float = 0,
+        gpu_buffer: int | str | float = 0,
+        graph_bytes: int | str | None = None,
+        gpu: bam.GpuSettings | None = None,
         window: int | str = 8,
         cross_epochs: bool = False,
         prefetch: int = 1,
@@ -141,8 +164,9 @@ class DataLoader:
     ) -> None:
         dataset = graph if isinstance(graph, Dataset) else None
         self.graph = required("graph", graph.graph if isinstance(graph, Dataset) else graph, Graph)
-        self.sampler = required("sampler", sampler, NeighborSampler)
-        sampler.check(self.graph)
+        drawn = sampler.sampler if isinstance(sampler, CudaSampler) else sampler
+        self.sampler = required("sampler", drawn, NeighborSampler)
+        self.sampler.check(self.graph)
         parse_window(window, 0)  # raises, before any work
         self.window, self.prefetch = window, at_least("prefetch", prefetch, 1)
         self.device = usable_device(device)
@@ -156,7 +180,6 @@ class DataLoader:
             rank=rank,
             world_size=world_size,
         )
-        self._labels = checked_labels(labels, dataset, self.graph.schema)
         settings = FeatureSettings(
             cache=cache,
             cpu_buffer=cpu_buffer,
@@ -168,22 +191,35 @@ class DataLoader:
             ssd=ssd,
             calibration=calibration,
         )
-        self._accumulate_bytes = accumulate_bytes(accumulate)
-        self._peak_share = peak_share
         (ssd or USUAL_SSD).reads_needed(peak_share)  # raises where no share is given
-        self._owns_features = not isinstance(features, FeatureStore)
-        given = dataset if features is None else features
-        self.features = open_rows(given, self.graph.schema, settings)
+        request = PathRequest(
+            graph=self.graph,
+            sampler=sampler,
+            given=dataset if features is None else features,
+            labels=checked_labels(labels, dataset, self.graph.schema),
+            seeds=self._seeds,
+            device=self.device,
+            kind=read_path,
+            dtype=dtype,
+            settings=settings,
+            gpu_buffer=gpu_buffer,
+            graph_bytes=graph_bytes,
+            gpu=gpu,
+            accumulate=accumulate,
+            peak_share=peak_share,
+            prefetch=self.prefetch,
+        )
+        self._owns_features = not isinstance(features, FeatureStore | GpuFeatureStore)
+        opened = open_path(request)
+        self.features, self._path = opened.features, opened.path
         self._window = parse_window(window, self.features.cache_bytes)
         self._crosses = bool(cross_epochs) and len(self._seeds) > 0
         self._continued: Continued | None = None
-        self._pool = OutputPool()
         self._epoch, self._first_batch = 0, 0
         self._delivered = 0  # of that epoch, by the iterator that was asked last
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._closed = False
         self._metrics = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {})
-        self._accumulator = self._new_accumulator()
 
     def __len__(self) -> int:
         """Mini-batches of an epoch, for this rank."""
@@ -252,7 +288,8 @@ class DataLoader:
             metrics.edges,
             metrics.counts,
             self.features.describe(),
-            self._accumulator.report(),
+            self._path.report(),
+            self._path.sampler_path(),
         )
 
     def cache_report(self, dataset: str = "", optimal_pages: int | None = None) -> CacheReport:
@@ -275,7 +312,7 @@ class DataLoader:
         self._end_continued()
         if self._owns_features:
             self.features.close()
-        self._pool.trim()
+        self._path.close()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -287,14 +324,6 @@ class DataLoader:
 
     # What the iterators use
 
-    def _new_accumulator(self) -> Accumulator:
-        return Accumulator(self.features.storage, self._accumulate_bytes, self._peak_share)
-
-    def _fetcher(self, first_batch: int) -> Fetcher:
-        self._accumulator = self._new_accumulator()
-        forecast = Forecast(self.features.tables, self.features.requests, len(self) - first_batch, len(self))
-        return Fetcher(self.features, self._pool, self._accumulator, forecast)
-
     def _pipeline(self, epoch: int, first_batch: int) -> Pipeline:
         """The one that runs on from the epoch before, or a new one."""
         continued, self._continued = self._continued, None
@@ -304,8 +333,9 @@ class DataLoader:
                 return continued.pipeline
             continued.keeper()
         names = batch_names(epoch, first_batch, len(self), self._crosses)
-        sample = partial(_sample_batch, self.graph, self._seeds, self.sampler)
-        return Pipeline(names, sample, self._fetcher(first_batch), self._window, self.prefetch)
+        stages = self._path.stages(first_batch, len(self), self._window)
+        sample = partial(_sample_batch, self._seeds, stages.sample)
+        return Pipeline(names, sample, stages.fetcher, self._window, self.prefetch)
 
     def _continue(self, epoch: int, pipeline: Pipeline) -> None:
         """The pipeline goes on with this epoch; closed with the loader if nobody asks for it."""
@@ -328,14 +358,7 @@ class DataLoader:
             merged(metrics.counts, prepared.fetched.counts),
             {},
         )
-        labels = {
-            name: label_tensor(values[batch.output_nodes[name]]) for name, values in self._labels.items()
-        }
-        scales = {
-            name: table.scale for name, table in self.features.tables.items() if table.scale is not None
-        }
-        made = MiniBatch(batch, prepared.fetched.tensors, labels, prepared.fetched.counts, scales)
-        return made if self.device.type == "cpu" else made.to(self.device)
+        return self._path.hand_out(prepared)
 
     def _sampler_settings(self) -> dict[str, Any]:
         sampler = self.sampler
@@ -385,8 +408,8 @@ class LoaderIterator(Iterator[MiniBatch]):
 
 
 def _sample_batch(
-    graph: Graph, seeds: SeedBatches, sampler: NeighborSampler, name: BatchName
-) -> SampledBatch:
+    seeds: SeedBatches, sample: Callable[[Seeds, int, int], AnyBatch], name: BatchName
+) -> AnyBatch:
     """Not a method: a pipeline that goes on after an epoch must not keep its loader alive."""
     found = seeds.batch(name.epoch, name.number)
-    return sampler.sample(graph, found.nodes, epoch=name.epoch, batch=found.number)
+    return sample(found.nodes, name.epoch, found.number)

@@ -30,6 +30,8 @@ class LoaderMetrics:
         Which path really runs, by node type.
     accumulator : AccumulatorReport, optional
         Of the latest iteration: how many mini-batches were read together, and why.
+    sampler : str
+        Where sampling runs: ``"host"`` or ``"gpu"``, with the reason if it is not where features are read.
     """
 
     batches: int
@@ -40,6 +42,7 @@ class LoaderMetrics:
     counts: Mapping[str, FetchCounts]
     paths: Mapping[str, Any]
     accumulator: AccumulatorReport | None = None
+    sampler: str = "host"
 
     @property
     def total(self) -> FetchCounts:

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from gids.fetch.counts import FetchCounts
 from gids.sampling.block import Block, SampledBatch
-from gids.sampling.tensor_batch import TensorBatch
+from gids.sampling.tensor_batch import TensorBatch, TensorBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +19,8 @@ class MiniBatch:
 
     Attributes
     ----------
-    sampled : SampledBatch
-        Nodes and blocks.
+    sampled : SampledBatch or TensorBatch
+        Nodes and blocks: numpy arrays, or, of a loader that samples on a GPU, tensors there.
     features : mapping of str to tensor
         Feature rows of the input nodes of every node type that has features, in the order of
         ``sampled.nodes``. Owned by whoever holds them; their memory is used again when they are gone.
@@ -34,29 +32,29 @@ class MiniBatch:
         Of int8 features: multiply by it, a number for each column.
     """
 
-    sampled: SampledBatch
+    sampled: SampledBatch | TensorBatch
     features: Mapping[str, torch.Tensor]
     labels: Mapping[str, torch.Tensor]
     counts: Mapping[str, FetchCounts]
     scales: Mapping[str, torch.Tensor]
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[Block, ...] | tuple[TensorBlock, ...]:
         """Message flow graphs, in the order of computation."""
         return self.sampled.blocks
 
     @property
-    def nodes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+    def nodes(self) -> Mapping[str, Any]:
         """Distinct nodes of each type; the seeds first."""
         return self.sampled.nodes
 
     @property
-    def input_nodes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+    def input_nodes(self) -> Mapping[str, Any]:
         """Nodes whose features the first layer reads."""
         return self.sampled.input_nodes
 
     @property
-    def output_nodes(self) -> Mapping[str, npt.NDArray[np.int64]]:
+    def output_nodes(self) -> Mapping[str, Any]:
         """The seeds."""
         return self.sampled.output_nodes
 
@@ -82,6 +80,15 @@ class MiniBatch:
             labels=moved(self.labels),
             scales=moved(self.scales),
         )
+
+    def as_dtype(self, dtype: torch.dtype) -> MiniBatch:
+        """The same with features of this type; scales are multiplied in, and none are left."""
+        features = {}
+        for name, rows in self.features.items():
+            scale = self.scales.get(name)
+            # In float32 first: a product of halves would be rounded twice.
+            features[name] = rows.to(dtype) if scale is None else (rows * scale.to(rows.device)).to(dtype)
+        return replace(self, features=features, scales={})
 
     def to_dgl(self) -> Any:
         """DGL's `(input_nodes, output_nodes, blocks)`; features are `blocks[0].srcdata["feat"]`, labels

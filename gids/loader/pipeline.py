@@ -9,13 +9,15 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gids.errors import LoaderStopped
-from gids.fetch.fetcher import Fetched, Fetcher, PlannedBatch
+from gids.fetch.fetcher import Fetched
 from gids.fetch.window_size import WindowSize
 from gids.loader.channel import Channel, ChannelClosed
 from gids.sampling.block import SampledBatch
+from gids.sampling.launch import Seeds
+from gids.sampling.tensor_batch import TensorBatch
 
 logger = logging.getLogger(__name__)
 
@@ -24,19 +26,55 @@ _JOIN_TIMEOUT_S = 120.0
 Name = TypeVar("Name")
 
 
+AnyBatch = SampledBatch | TensorBatch
+
+
+class BatchReader(Protocol):
+    """What :class:`gids.fetch.fetcher.Fetcher` and its counterpart on a GPU have in common; see there."""
+
+    last_group: int
+
+    def __len__(self) -> int: ...
+
+    def wants_more(self, window: int | WindowSize) -> bool: ...
+
+    def plan(self, batch: Any) -> Any: ...
+
+    def announce(self, batch: Any) -> None: ...
+
+    def fetch(self) -> tuple[AnyBatch, Fetched]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """What an iteration runs.
+
+    Attributes
+    ----------
+    sample : callable
+        Samples a mini-batch from its seeds, the epoch and its number in it.
+    fetcher : BatchReader
+    """
+
+    sample: Callable[[Seeds, int, int], AnyBatch]
+    fetcher: BatchReader
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A mini-batch that is ready, and what it took.
 
     Attributes
     ----------
-    batch : SampledBatch
+    batch : SampledBatch or TensorBatch
     fetched : Fetched
     sample_s, fetch_s : float
         Seconds its sampling and its reading took, in their threads.
     """
 
-    batch: SampledBatch
+    batch: AnyBatch
     fetched: Fetched
     sample_s: float
     fetch_s: float
@@ -51,7 +89,7 @@ class _End:
 
 @dataclass(frozen=True, eq=False)
 class _Sampled:
-    plan: PlannedBatch
+    plan: Any
     sample_s: float
 
 
@@ -64,7 +102,7 @@ class Pipeline:
         What names each mini-batch, such as its number; may be endless.
     sample : callable
         Samples the mini-batch of a name.
-    fetcher : Fetcher
+    fetcher : BatchReader
         Owned by this object.
     window : int or WindowSize
         Mini-batches that are sampled beyond those that are read next.
@@ -75,8 +113,8 @@ class Pipeline:
     def __init__(
         self,
         batches: Iterable[Name],
-        sample: Callable[[Name], SampledBatch],
-        fetcher: Fetcher,
+        sample: Callable[[Name], AnyBatch],
+        fetcher: BatchReader,
         window: int | WindowSize,
         prefetch: int,
     ) -> None:

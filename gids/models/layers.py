@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from bam.errors import ConfigError
 from gids.graph.schema import EdgeType
 from gids.models.config import Combine
-from gids.models.edges import compact
-from gids.sampling.block import Block
+from gids.models.edges import compact_all
+from gids.sampling.tensor_batch import AnyBlock
 
 MakeConvolution = Callable[[int, int], nn.Module]
 """(dim_in, dim_out) -> a convolution as in :mod:`gids.models.convolutions`."""
@@ -123,16 +123,12 @@ class RelationLayer(nn.Module):
         self.own = nn.ModuleList(nn.Linear(dim_in, dim_out) for _ in node_types) if skip else None
         self.bias = None if skip else nn.Parameter(torch.zeros(len(node_types), dim_out))
 
-    def forward(self, block: Block, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def forward(self, block: AnyBlock, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Vectors of the destination nodes of every type that has some."""
         own = {
             name: self._start(name, vectors[name][:count]) for name, count in block.num_dst.items() if count
         }
-        parts = {
-            edge_type: compact(edges, block.num_src[edge_type.src], vectors[edge_type.src].device)
-            for edge_type, edges in block.edges.items()
-            if edges.num_edges
-        }
+        parts = compact_all(block, next(iter(vectors.values())).device)
         sources = _gathered(vectors, {each: (each.src, part.sources) for each, part in parts.items()})
         wants_own = {each: part for each, part in parts.items() if self._convolution(each).uses_destinations}
         destinations = _gathered(

@@ -13,7 +13,7 @@ from gids.models.config import ModelConfig, ModelName
 from gids.models.convolutions import AttentionConvolution, MeanConvolution, gat_conv
 from gids.models.layers import InputProjection, MakeConvolution, RelationLayer
 from gids.models.spec import DataSpec
-from gids.sampling.block import Block
+from gids.sampling.tensor_batch import AnyBlock
 
 
 class BlockNetwork(nn.Module):
@@ -47,7 +47,7 @@ class BlockNetwork(nn.Module):
 
     def forward(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[AnyBlock],
         features: Mapping[str, Tensor],
         scales: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
@@ -111,7 +111,7 @@ class FeatureClassifier(nn.Module):
 
     def forward(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[AnyBlock],
         features: Mapping[str, Tensor],
         scales: Mapping[str, Tensor] | None = None,
     ) -> Tensor:

@@ -19,7 +19,7 @@ from gids.models.config import ModelConfig, Schedule, TrainConfig
 from gids.models.metrics import Confusion, Score
 from gids.models.network import BlockNetwork, FeatureClassifier, build_model
 from gids.models.spec import DataSpec
-from gids.sampling.block import Block
+from gids.sampling.tensor_batch import AnyBlock
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Batch(Protocol):
     """What is needed of a mini-batch; `gids.loader.MiniBatch` has it, and any other loader's can."""
 
     @property
-    def blocks(self) -> Sequence[Block]: ...
+    def blocks(self) -> Sequence[AnyBlock]: ...
 
     @property
     def features(self) -> Mapping[str, Tensor]: ...

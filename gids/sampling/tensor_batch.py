@@ -22,6 +22,13 @@ class TensorBlock(BlockOf[torch.Tensor]):
     edges: Mapping[EdgeType, TensorEdges]
 
 
+class LoadedBlock(TensorBlock):
+    """Of a mini-batch whose tensors are there: no stream has to wait for another before it uses them."""
+
+
+AnyBlock = Block | TensorBlock
+
+
 class TensorBatch(BatchOf[torch.Tensor]):
     """`BatchOf` int64 tensors, all of one device.
 
@@ -80,6 +87,13 @@ class TensorBatch(BatchOf[torch.Tensor]):
             self.epoch,
             self.batch,
             self.resampled,
+        )
+
+    def as_loaded(self) -> TensorBatch:
+        """The same, of whose tensors the caller knows that they are there."""
+        blocks = tuple(LoadedBlock(each.num_src, each.num_dst, each.edges) for each in self.blocks)
+        return TensorBatch(
+            self.schema, self.nodes, self.node_counts, blocks, self.epoch, self.batch, self.resampled
         )
 
     def to_host(self) -> SampledBatch:

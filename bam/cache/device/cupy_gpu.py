@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -89,7 +90,9 @@ class CupyGpu(Gpu):
             self.stream: Any = cupy.cuda.Stream(non_blocking=True)
             cupy.cuda.runtime.free(0)  # makes the context, which the driver's calls need
             self._kernels = _Kernels()
+        self.number, self.stream_address = int(self.device.id), int(self.stream.ptr)
         self.add_kernels(nvrtc.KERNEL_FOLDER / "read_path.cu")
+        self.list_grid = Grid(4 * n_processors, 256)
         self.grids = {
             "bam_submit_rows": Grid(1 + 2 * n_processors, 512),
             "bam_drain_flight": Grid(1, 1024),
@@ -111,6 +114,10 @@ class CupyGpu(Gpu):
                 yield
             finally:
                 self._inside.value = False
+
+    @_on_device
+    def free_bytes(self) -> int:
+        return int(self.cupy.cuda.runtime.memGetInfo()[0])
 
     @_on_device
     def memory(self, n_bytes: int) -> DeviceMemory:
@@ -190,10 +197,10 @@ class CupyGpu(Gpu):
         self._kernels.launch(kernel, grid, arguments, self.stream.ptr)
 
     @_on_device
-    def add_kernels(self, source: Path) -> None:
-        """Compile a `.cu` file, or find it compiled; :meth:`launch` then knows its kernels."""
+    def add_kernels(self, source: Path, *, include: Sequence[Path] = (), options: Sequence[str] = ()) -> None:
         arch, salt = f"sm_{self.device.compute_capability}", f"cupy {self.cupy.__version__}"
-        self._kernels.add(nvrtc.compiled(source.read_text(), source.name, arch, salt=salt))
+        cubin = nvrtc.compiled(source.read_text(), source.name, arch, options, include, salt)
+        self._kernels.add(cubin)
 
     def name(self) -> str:
         """What the driver calls the GPU."""
@@ -220,6 +227,8 @@ class CupyGpu(Gpu):
 
     def after(self, stream: StreamPointer | None) -> None:
         stream = self.stream_or_current(stream)
+        if stream == self.stream_address:
+            return
         with self.current():
             event = self.cupy.cuda.Event(disable_timing=True)
             self.cupy.cuda.runtime.eventRecord(event.ptr, stream)
@@ -227,6 +236,8 @@ class CupyGpu(Gpu):
 
     @_on_device
     def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
+        if isinstance(values, DeviceTensor):
+            return values
         if isinstance(values, self.cupy.ndarray) and values.dtype == dtype and values.flags.c_contiguous:
             return DeviceTensor(values.data.ptr, values.shape, values.dtype, (values,))
         array: Any = values if hasattr(values, "__dlpack__") else np.asarray(values)
@@ -240,13 +251,22 @@ class CupyGpu(Gpu):
         return DeviceTensor(flat.data.ptr, tuple(found.shape), flat.dtype, (flat, values))
 
     @_on_device
-    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
-        flat = [vector.owner[0].reshape(-1) for vector in vectors]
-        whole = flat[0] if len(flat) == 1 else self.cupy.concatenate(flat)
-        return DeviceTensor(whole.data.ptr, tuple(whole.shape), whole.dtype, (whole, vectors))
+    def concatenated(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        n_items = sum(math.prod(vector.shape) for vector in vectors)
+        whole, runtime = self.cupy.empty(n_items, vectors[0].dtype), self.cupy.cuda.runtime
+        position = whole.data.ptr
+        for vector in vectors:
+            n_bytes = math.prod(vector.shape) * vector.dtype.itemsize
+            runtime.memcpyAsync(
+                position, vector.address, n_bytes, runtime.memcpyDeviceToDevice, self.stream.ptr
+            )
+            position += n_bytes
+        return DeviceTensor(whole.data.ptr, (n_items,), whole.dtype, (whole, vectors))
 
     @_on_device
     def tensor(self, out: object) -> DeviceTensor:
+        if isinstance(out, DeviceTensor):
+            return out
         try:
             array = out if isinstance(out, self.cupy.ndarray) else self.cupy.from_dlpack(out)
         except Exception as error:

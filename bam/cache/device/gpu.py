@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,12 +74,20 @@ class GpuEvent(ABC):
 class Gpu(ABC):
     """One GPU and one stream on it, on which everything here is launched."""
 
-    #: Launch sizes by kernel.
+    #: Launch sizes by kernel, and of kernels that divide a list of any length.
     grids: dict[str, Grid]
+    list_grid: Grid
+    #: CUDA's number of the GPU, and the address of the stream.
+    number: int
+    stream_address: StreamPointer
 
     def current(self) -> AbstractContextManager[None]:
         """Makes the GPU the thread's own, once for all calls inside the block."""
         return nullcontext()
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """Memory that nobody has taken."""
 
     @abstractmethod
     def memory(self, n_bytes: int) -> DeviceMemory:
@@ -125,6 +136,10 @@ class Gpu(ABC):
         """Fill the GPU's memory with zeros after all launches so far; does not wait."""
 
     @abstractmethod
+    def add_kernels(self, source: Path, *, include: Sequence[Path] = (), options: Sequence[str] = ()) -> None:
+        """Compile a `.cu` file, or find it compiled; :meth:`launch` then knows its kernels."""
+
+    @abstractmethod
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[ctypes.Structure | Any]) -> None:
         """Launch a kernel of `read_path.cu`; arguments are ctypes objects, passed by value."""
 
@@ -138,15 +153,30 @@ class Gpu(ABC):
 
     @abstractmethod
     def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
-        """`values` (anything with DLPack, or a list) as contiguous numbers in the GPU's memory."""
+        """`values` as contiguous numbers in the GPU's memory: a list, or anything with DLPack.
+
+        A DeviceTensor is taken as it is.
+        """
+
+    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        """Vectors of :meth:`vector`, one behind the other; parts of one array in order are not copied."""
+        filled = [vector for vector in vectors if math.prod(vector.shape)] or list(vectors[:1])
+        dtype, n_items = filled[0].dtype, sum(math.prod(vector.shape) for vector in filled)
+        for before, after in itertools.pairwise(filled):
+            if before.address + math.prod(before.shape) * dtype.itemsize != after.address:
+                return self.concatenated(filled)
+        return DeviceTensor(filled[0].address, (n_items,), dtype, vectors)
 
     @abstractmethod
-    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
-        """Vectors of :meth:`vector`, one behind the other."""
+    def concatenated(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        """A copy of vectors, one behind the other."""
 
     @abstractmethod
     def tensor(self, out: object) -> DeviceTensor:
-        """The caller's memory, shared; :class:`ConfigError` unless it is contiguous and on this GPU."""
+        """The caller's memory, shared; :class:`ConfigError` unless it is contiguous and on this GPU.
+
+        A DeviceTensor is taken as it is.
+        """
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:

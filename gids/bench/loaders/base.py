@@ -20,7 +20,8 @@ from gids.bench.sources import BatchPlan
 from gids.config.sections import RunConfig
 from gids.fetch.counts import FetchCounts
 from gids.graph.dataset import Dataset, Features, Task
-from gids.sampling.block import Block, SampledBatch
+from gids.sampling.block import SampledBatch
+from gids.sampling.tensor_batch import AnyBlock, TensorBatch
 
 
 def read_only_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
@@ -36,7 +37,7 @@ class LoadedBatch:
 
     Attributes
     ----------
-    sampled : SampledBatch
+    sampled : SampledBatch or TensorBatch
     features, labels, scales : mapping of str to tensor
         As in :class:`gids.loader.minibatch.MiniBatch`.
     sample_s, feature_wait_s : float
@@ -49,7 +50,7 @@ class LoadedBatch:
         Where its rows came from, by node type; None where the loader cannot know.
     """
 
-    sampled: SampledBatch
+    sampled: SampledBatch | TensorBatch
     features: Mapping[str, torch.Tensor]
     labels: Mapping[str, torch.Tensor]
     scales: Mapping[str, torch.Tensor]
@@ -60,7 +61,7 @@ class LoadedBatch:
     counts: Mapping[str, FetchCounts] | None = None
 
     @property
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> Sequence[AnyBlock]:
         """Blocks in the order of computation."""
         return self.sampled.blocks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ _COPY_ENTRIES = (
 )  # copied in one step, so that a memory-mapped graph is not read into memory as a whole
 
 
-@dataclass
+@dataclass(eq=False)
 class ResidentGraph:
     """Addresses of a graph's arrays, and what keeps them alive.
 
@@ -47,6 +48,22 @@ class ResidentGraph:
     device_bytes: int
     pinned_bytes: int
     _owners: list[Any] = field(repr=False)
+
+
+_placed: weakref.WeakKeyDictionary[Graph, weakref.WeakValueDictionary[Any, ResidentGraph]]
+_placed = weakref.WeakKeyDictionary()
+
+
+def shared_graph(
+    kernels: Kernels, graph: Graph, graph_bytes: int | str | None, with_edge_ids: bool
+) -> ResidentGraph:
+    """As :func:`place_graph`; the copy that another sampler of the same graph holds, if there is one."""
+    copies = _placed.setdefault(graph, weakref.WeakValueDictionary())
+    key = (type(kernels), str(kernels.device), graph_bytes, with_edge_ids)
+    found = copies.get(key)
+    if found is None:
+        found = copies[key] = place_graph(kernels, graph, graph_bytes, with_edge_ids)
+    return found
 
 
 def place_graph(

@@ -22,7 +22,7 @@ from gids.errors import GraphError
 from gids.graph.csc import Int64Array
 from gids.graph.graph import Graph
 from gids.sampling.cuda.kernels import CudaKernels, Kernels, Launch
-from gids.sampling.cuda.resident import place_graph
+from gids.sampling.cuda.resident import shared_graph
 from gids.sampling.cuda.structs import COutput, CPlan, Stop
 from gids.sampling.cuda.views import Places, blocks_of
 from gids.sampling.cuda.workspace import Report, Workspace
@@ -45,7 +45,7 @@ class CudaSampler:
     sampler : NeighborSampler
         Fanouts and settings; its `threads` do not matter.
     graph : Graph
-        Copied here once.
+        Copied here once; samplers of one graph share the copy.
     device : torch.device or str
     graph_bytes : int or str, optional
         Memory of the GPU that the graph may take, such as ``"20GiB"``; what does not fit is copied to pinned
@@ -55,6 +55,8 @@ class CudaSampler:
 
     Attributes
     ----------
+    sampler : NeighborSampler
+    graph : Graph
     device_bytes, pinned_bytes : int
         Of the graph: what lies on the GPU, and what is read over the bus.
 
@@ -82,11 +84,12 @@ class CudaSampler:
                 "sampler", type(sampler).__name__, "a NeighborSampler; shared draws run on the CPU"
             )
         matrix = fanout_matrix(sampler.layers, graph.schema)
-        self._sampler, self._graph = sampler, graph
+        self.sampler = self._sampler = sampler
+        self.graph = self._graph = graph
         self._kernels = CudaKernels(device) if kernels is None else kernels
         self.device = self._kernels.device
         with self._kernels.current():
-            self._resident = place_graph(self._kernels, graph, graph_bytes, sampler.return_edge_ids)
+            self._resident = shared_graph(self._kernels, graph, graph_bytes, sampler.return_edge_ids)
             self._fanouts = torch.from_numpy(matrix).to(self.device)
             self._kernels.wait()  # mini-batches may be made on other streams
         self.device_bytes, self.pinned_bytes = self._resident.device_bytes, self._resident.pinned_bytes

@@ -23,6 +23,7 @@ from bam.cache.device.gpu import DeviceMemory, DeviceTensor, Gpu, GpuEvent, Grid
 from bam.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[4]
+READ_PATH = "emulated_kernels.cc"
 
 
 #: Path of the kernels, where somebody has compiled them already.
@@ -30,27 +31,28 @@ KERNELS_VARIABLE = "BAM_TEST_KERNELS"
 
 
 @functools.cache
-def kernels() -> ctypes.CDLL:
-    """The kernels, compiled by g++; skips the test where there is none."""
-    if made := os.environ.get(KERNELS_VARIABLE):
+def kernels(source: str = READ_PATH, include: tuple[Path, ...] = ()) -> ctypes.CDLL:
+    """The kernels of a file in tests/native, compiled by g++; skips the test where there is none."""
+    if source == READ_PATH and (made := os.environ.get(KERNELS_VARIABLE)):
         return ctypes.CDLL(made)
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the kernels for the host")
     folder = tempfile.mkdtemp(prefix="bam-emulated-")
     library = Path(folder) / "kernels.so"
-    compile_kernels(library)
+    compile_kernels(library, source, include)
     loaded = ctypes.CDLL(str(library))
     shutil.rmtree(folder)
     return loaded
 
 
-def compile_kernels(target: Path) -> None:
+def compile_kernels(target: Path, source: str = READ_PATH, include: tuple[Path, ...] = ()) -> None:
     """Compile the kernels for the host."""
     native = REPOSITORY / "tests" / "native"
     flags = [
         "-std=c++20",
         "-O1",
         "-g",
+        "-ffp-contract=off",
         "-U_FORTIFY_SOURCE",
         "-shared",
         "-fPIC",
@@ -58,8 +60,9 @@ def compile_kernels(target: Path) -> None:
         "-Wextra",
         "-Werror",
     ]
-    include = ["-I", str(REPOSITORY / "bam/native/include"), "-I", str(native)]
-    command = ["g++", *flags, *include, str(native / "emulated_kernels.cc"), "-o", str(target)]
+    folders = [REPOSITORY / "bam/native/include", native, *include]
+    searched = [part for folder in folders for part in ("-I", str(folder))]
+    command = ["g++", *flags, *searched, str(native / source), "-o", str(target)]
     subprocess.run(command, check=True, timeout=300)
 
 
@@ -78,7 +81,8 @@ class DoneEvent(GpuEvent):
 
 class EmulatedGpu(Gpu):
     def __init__(self) -> None:
-        self._kernels = kernels()
+        self._libraries = [kernels()]
+        self.number, self.stream_address, self.list_grid = 0, 0, Grid(1, 32)
         self.launches: list[str] = []
         self.sizes: list[tuple[str, Grid]] = []
         #: Memory that was uploaded and not waited for: on a GPU other streams may find other bytes there.
@@ -95,6 +99,9 @@ class EmulatedGpu(Gpu):
             "bam_note_uses": Grid(2, 32),
             "bam_forget_uses": Grid(2, 32),
         }
+
+    def free_bytes(self) -> int:
+        return 8 * 2**30
 
     def memory(self, n_bytes: int) -> DeviceMemory:
         pinned = self.pinned(n_bytes)
@@ -131,11 +138,17 @@ class EmulatedGpu(Gpu):
     def zero(self, address: int, n_bytes: int) -> None:
         ctypes.memset(address, 0, n_bytes)
 
+    def add_kernels(self, source: Path, *, include: Sequence[Path] = (), options: Sequence[str] = ()) -> None:
+        library = kernels(f"emulated_{source.stem}.cc", (source.parent,))
+        if library not in self._libraries:
+            self._libraries.append(library)
+
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:
         self.launches.append(kernel)
         self.sizes.append((kernel, grid))
         pointers = [c_void_p(ctypes.addressof(argument)) for argument in arguments]
-        getattr(self._kernels, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
+        library = next(each for each in self._libraries if hasattr(each, kernel))
+        getattr(library, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
 
     def mark(self) -> GpuEvent:
         return DoneEvent(self)
@@ -143,17 +156,24 @@ class EmulatedGpu(Gpu):
     def after(self, stream: int | None) -> None: ...
 
     def vector(self, values: object, dtype: npt.DTypeLike) -> DeviceTensor:
+        if isinstance(values, DeviceTensor):
+            return values
         found = np.asarray(values)
         if found.size and found.dtype.kind not in "iu":
             raise ConfigError("ids", found.dtype, "integers")
         flat = np.ascontiguousarray(found.reshape(-1), dtype)
         return DeviceTensor(flat.ctypes.data, found.shape, flat.dtype, flat)
 
-    def joined(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
-        whole = np.concatenate([vector.owner for vector in vectors])
+    def concatenated(self, vectors: Sequence[DeviceTensor]) -> DeviceTensor:
+        parts = [
+            ctypes.string_at(each.address, math.prod(each.shape) * each.dtype.itemsize) for each in vectors
+        ]
+        whole = np.frombuffer(b"".join(parts), vectors[0].dtype)
         return DeviceTensor(whole.ctypes.data, whole.shape, whole.dtype, whole)
 
     def tensor(self, out: object) -> DeviceTensor:
+        if isinstance(out, DeviceTensor):
+            return out
         assert isinstance(out, np.ndarray)
         return DeviceTensor(out.ctypes.data, out.shape, out.dtype, out)
 

@@ -1,0 +1,92 @@
+"""Streams that the loader works on: one samples, one reads. Nothing waits for the whole device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+# Parts of torch.cuda have no annotations.
+_cuda: Any = torch.cuda
+
+
+class Streams(ABC):
+    """Where sampling and reading of one iteration are queued.
+
+    Attributes
+    ----------
+    device : torch.device
+    """
+
+    device: torch.device
+
+    @abstractmethod
+    def sampling(self, stage: str) -> AbstractContextManager[object]:
+        """Within it, torch queues on the stream that samples; `stage` names an NVTX range."""
+
+    @abstractmethod
+    def reading(self, stage: str) -> AbstractContextManager[object]:
+        """Within it, torch queues on the stream that reads, which is the store's own."""
+
+    @abstractmethod
+    def mark(self) -> object:
+        """A point of the current stream: all that is queued on it now."""
+
+    @abstractmethod
+    def follow(self, mark: object) -> None:
+        """What is queued on the current stream from now on runs after the mark; the host does not wait."""
+
+
+class HostStreams(Streams):
+    """Of a GPU that the host emulates: everything is done when it is called."""
+
+    device = torch.device("cpu")
+
+    def sampling(self, stage: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def reading(self, stage: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def mark(self) -> object:
+        return None
+
+    def follow(self, mark: object) -> None: ...
+
+
+class CudaStreams(Streams):
+    """Streams of one GPU.
+
+    Parameters
+    ----------
+    device : torch.device
+        With an index.
+    reading_address : int
+        The store's stream.
+    """
+
+    def __init__(self, device: torch.device, reading_address: int) -> None:
+        self.device = device
+        self._sample = _cuda.Stream(device)
+        self._read = _cuda.ExternalStream(reading_address, device)
+
+    @contextmanager
+    def _on(self, stream: Any, stage: str) -> Iterator[None]:
+        with torch.cuda.stream(stream), _cuda.nvtx.range(stage):
+            yield
+
+    def sampling(self, stage: str) -> AbstractContextManager[object]:
+        return self._on(self._sample, stage)
+
+    def reading(self, stage: str) -> AbstractContextManager[object]:
+        return self._on(self._read, stage)
+
+    def mark(self) -> object:
+        return torch.cuda.current_stream(self.device).record_event()
+
+    def follow(self, mark: object) -> None:
+        assert isinstance(mark, torch.cuda.Event)
+        torch.cuda.current_stream(self.device).wait_event(mark)

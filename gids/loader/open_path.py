@@ -1,0 +1,194 @@
+"""Which way a loader reads, and what it takes for it: sampler, features, labels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+import bam
+from bam.config import parse_kind
+from bam.errors import ConfigError
+from gids.errors import UnknownNodeType
+from gids.fetch.accumulator import accumulate_bytes
+from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features, row_sources
+from gids.fetch.cuda.store import GpuFeatureStore
+from gids.fetch.feature_store import FeatureStore
+from gids.fetch.open import FeatureSettings
+from gids.fetch.table import FeatureTable
+from gids.graph.dataset import Dataset
+from gids.graph.graph import Graph
+from gids.loader.arguments import Rows, open_rows
+from gids.loader.read_path import GpuPath, HostPath, ReadPath, ReadPathKind
+from gids.sampling.cuda.sampler import CudaSampler
+from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.seeds import SeedBatches
+
+logger = logging.getLogger(__name__)
+
+#: Of ``accumulate="auto"`` on a GPU: this part of its free memory, at most so many bytes.
+_AUTO_PART = 16
+_AUTO_BYTES = 2 * 2**30
+#: Features of mini-batches in the GPU's memory beside those that wait: being read, handed out, trained on.
+_MORE_BATCHES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class PathRequest:
+    """What :class:`gids.DataLoader` was asked for, as far as the way of reading depends on it; see there."""
+
+    graph: Graph
+    sampler: NeighborSampler | CudaSampler
+    given: Mapping[str, Rows] | FeatureStore | GpuFeatureStore | Dataset | None
+    labels: Mapping[str, npt.NDArray[Any]]
+    seeds: SeedBatches
+    device: torch.device
+    kind: str
+    dtype: torch.dtype | None
+    settings: FeatureSettings
+    gpu_buffer: int | str | float
+    graph_bytes: int | str | None
+    gpu: bam.GpuSettings | None
+    accumulate: int | str
+    peak_share: float
+    prefetch: int
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedPath:
+    """Features and the way of reading them."""
+
+    features: FeatureStore | GpuFeatureStore
+    path: ReadPath
+
+
+def open_path(request: PathRequest) -> OpenedPath:
+    """Open features and choose the way of reading them.
+
+    Raises
+    ------
+    ConfigError, UnknownNodeType, GpuMemoryExceeded
+    bam.errors.StorageError, bam.errors.EngineUnavailable
+    """
+    kind = parse_kind("read_path", request.kind, ReadPathKind)
+    accumulate_bytes(request.accumulate)  # raises, before any work
+    if isinstance(request.given, GpuFeatureStore):
+        return _shared_gpu(request, request.given)
+    if kind is ReadPathKind.GPU and request.device.type != "cuda":
+        raise ConfigError(
+            "read_path", request.kind, f"'host' or 'auto' on {request.device}, or device='cuda'"
+        )
+    if kind is not ReadPathKind.HOST and request.device.type == "cuda":
+        opened = _opened_for_host(request.given)
+        if not opened:
+            return _open_gpu(request)
+        if kind is ReadPathKind.GPU:
+            raise ConfigError("features", opened, "a data set, or arrays or CPU tensors in memory")
+        logger.warning("features are read on the host and copied to %s: they are %s", request.device, opened)
+    return _open_host(request)
+
+
+def _opened_for_host(given: object) -> str:
+    """What features are that only the host can read; empty when there are none of that kind."""
+    if isinstance(given, FeatureStore):
+        return "a FeatureStore"
+    if isinstance(given, Mapping):
+        for name, rows in given.items():
+            if isinstance(rows, (bam.VirtualArray, FeatureTable)):
+                return f"a {type(rows).__name__} for {name!r}"
+    return ""
+
+
+def _open_host(request: PathRequest) -> OpenedPath:
+    sampler, given = request.sampler, request.given
+    if isinstance(sampler, CudaSampler):
+        raise ConfigError("sampler", "a CudaSampler", "a NeighborSampler for a loader that reads on the host")
+    for name in ("gpu_buffer", "graph_bytes", "gpu"):
+        if getattr(request, name):
+            raise ConfigError(name, getattr(request, name), "nothing for a loader that reads on the host")
+    assert not isinstance(given, GpuFeatureStore)
+    features = open_rows(given, request.graph.schema, request.settings)
+    path = HostPath(
+        request.graph,
+        sampler,
+        features,
+        request.labels,
+        request.device,
+        request.dtype,
+        accumulate_bytes(request.accumulate),
+        request.peak_share,
+    )
+    return OpenedPath(features, path)
+
+
+def _open_gpu(request: PathRequest) -> OpenedPath:
+    index = request.device.index
+    device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
+    rows: Any = request.given  # a data set, or arrays and CPU tensors: nothing else comes here
+    sources = row_sources(rows)
+    for name, source in sources.items():
+        if name not in request.graph.schema.num_nodes:
+            raise UnknownNodeType(name, request.graph.schema.num_nodes)
+        n_nodes = request.graph.schema.num_nodes[name]
+        if source.n_rows != n_nodes:
+            raise ConfigError(f"features[{name!r}]", f"{source.n_rows} rows", f"{n_nodes}, one for each node")
+    sampler = _gpu_sampler(request, device)
+    row_bytes = {name: source.row_bytes for name, source in sources.items()}
+    batch_bytes = _batch_bytes(request, row_bytes)
+    settings = GpuFeatureSettings(
+        request.settings,
+        request.gpu_buffer,
+        request.gpu or bam.GpuSettings(),
+        batch_bytes * (request.prefetch + _MORE_BATCHES),
+    )
+    features = open_gpu_features(rows, settings, device)
+    return OpenedPath(features, _gpu_path(request, sampler, features))
+
+
+def _shared_gpu(request: PathRequest, features: GpuFeatureStore) -> OpenedPath:
+    for name, table in features.tables.items():
+        n_nodes = request.graph.schema.num_nodes.get(name)
+        if n_nodes is None:
+            raise UnknownNodeType(name, request.graph.schema.num_nodes)
+        if table.n_rows != n_nodes:
+            raise ConfigError(f"features[{name!r}]", f"{table.n_rows} rows", f"{n_nodes}, one for each node")
+    return OpenedPath(features, _gpu_path(request, _gpu_sampler(request, features.device), features))
+
+
+def _gpu_path(
+    request: PathRequest, sampler: NeighborSampler | CudaSampler, features: GpuFeatureStore
+) -> GpuPath:
+    budget = accumulate_bytes(request.accumulate)
+    if request.accumulate == "auto":
+        budget = min(features.group.store.gpu.free_bytes() // _AUTO_PART, _AUTO_BYTES)
+    return GpuPath(
+        request.graph, sampler, features, request.labels, request.dtype, budget, request.peak_share
+    )
+
+
+def _gpu_sampler(request: PathRequest, device: torch.device) -> NeighborSampler | CudaSampler:
+    sampler = request.sampler
+    if isinstance(sampler, CudaSampler):
+        if sampler.graph is not request.graph:
+            raise ConfigError("sampler", "a CudaSampler of another graph", "one of the loader's graph")
+        return sampler
+    if sampler.shared is not None:
+        logger.warning("%s samples on the host: its mini-batches share draws", type(sampler).__name__)
+        return sampler
+    return CudaSampler(sampler, request.graph, device=device, graph_bytes=request.graph_bytes)
+
+
+def _batch_bytes(request: PathRequest, row_bytes: Mapping[str, int]) -> int:
+    """The GPU's memory that features and ids of a mini-batch take, measured on the first one."""
+    if len(request.seeds) == 0:
+        return 0
+    first = request.seeds.batch(0, 0)
+    sampler = request.sampler.sampler if isinstance(request.sampler, CudaSampler) else request.sampler
+    batch = sampler.sample(request.graph, first.nodes, epoch=0, batch=first.number)
+    rows = sum(len(ids) * row_bytes.get(name, 0) for name, ids in batch.nodes.items())
+    ids = 3 * sum(len(ids) for ids in batch.nodes.values()) + 2 * batch.num_edges
+    return rows + 8 * ids

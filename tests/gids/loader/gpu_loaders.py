@@ -1,0 +1,171 @@
+"""Checks of loaders that read on a GPU, for the emulated one and a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gids
+from gids.bench.data import prepare_data
+from gids.config import run_config
+from gids.errors import GpuMemoryExceeded
+from gids.fetch.cuda.store import GpuFeatureStore
+from gids.fetch.expected_requests import HotnessMethod, save_expected
+from gids.fetch.hotness_methods import expect_requests
+from gids.graph.dataset import Dataset
+from gids.loader.loader import DataLoader
+from gids.loader.minibatch import MiniBatch
+from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.tensor_batch import TensorBatch
+
+#: Opens a data set's features on the GPU at hand; settings of FeatureSettings, and `gpu_buffer`.
+OpenStore = Callable[..., GpuFeatureStore]
+N_SEEDS = 300
+SEEDS = {"paper": np.arange(N_SEEDS)}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPU at hand.
+
+    Attributes
+    ----------
+    open_store : callable
+    sampler : callable
+        A NeighborSampler and a graph -> a sampler for loaders on this GPU.
+    """
+
+    open_store: OpenStore
+    sampler: Callable[[NeighborSampler, Any], Any]
+
+
+def make_data(folder: Path, method: str = "") -> Path:
+    """A small IGBH store in `folder`; with hotness by `method`."""
+    data = {"folder": "igbh", "store": "store", "task": "19", "synth_scale": "0.01", "synth_dim": 24}
+    prepare_data(run_config({"name": "small", "data": data}).data, folder)
+    store = folder / "store"
+    if method:
+        dataset = gids.open_dataset(store)
+        found = expect_requests(
+            dataset.graph,
+            dataset.features,
+            SEEDS,
+            neighbor(),
+            batch_size=50,
+            method=HotnessMethod(method),
+            first_epoch=7,
+        )
+        save_expected(found, store)
+    return store
+
+
+def neighbor() -> NeighborSampler:
+    return NeighborSampler([4, 3], seed=5)
+
+
+def open_loader(machine: Machine, dataset: Dataset, store: GpuFeatureStore, **settings: Any) -> DataLoader:
+    """Of the data set's labelled papers."""
+    defaults: dict[str, Any] = {"batch_size": 50, "shuffle": True, "seed": 3, "labels": "19"}
+    return DataLoader(
+        dataset, SEEDS, machine.sampler(neighbor(), dataset.graph), features=store, **{**defaults, **settings}
+    )
+
+
+def plain_epoch(dataset: Dataset, **settings: Any) -> list[MiniBatch]:
+    """The same on the host, through memory maps' plain path."""
+    rows = {name: each.take(np.arange(each.n_rows)) for name, each in dataset.features.items()}
+    defaults: dict[str, Any] = {"batch_size": 50, "shuffle": True, "seed": 3, "labels": "19"}
+    with DataLoader(
+        dataset.graph,
+        SEEDS,
+        neighbor(),
+        features=rows,
+        **{**defaults, "labels": {"paper": dataset.tasks["19"].labels}, **settings},
+    ) as loader:
+        return list(loader)
+
+
+def equal_batches(got: MiniBatch, expected: MiniBatch) -> None:
+    """Nodes, blocks, features and labels, bit for bit."""
+    sampled = TensorBatch.of(got.sampled).to_host()
+    for name, ids in expected.nodes.items():
+        np.testing.assert_array_equal(sampled.nodes[name], ids)
+    for mine, theirs in zip(sampled.blocks, expected.blocks, strict=True):
+        for edge_type, edges in theirs.edges.items():
+            np.testing.assert_array_equal(mine.edges[edge_type].indptr, edges.indptr)
+            np.testing.assert_array_equal(mine.edges[edge_type].indices, edges.indices)
+    for tensors, others in ((got.features, expected.features), (got.labels, expected.labels)):
+        assert set(tensors) == set(others)
+        for name, tensor in others.items():
+            assert torch.equal(tensors[name].cpu(), tensor), name
+
+
+def check_epochs(
+    machine: Machine, folder: Path, method: str, settings: Mapping[str, Any], window: Any
+) -> Any:
+    """Two epochs equal the plain ones; every row is counted once. Returns the metrics."""
+    dataset = gids.open_dataset(make_data(folder, method))
+    store = machine.open_store(dataset, page_bytes=512, **settings)
+    try:
+        store.wait_until_loaded()
+        with open_loader(machine, dataset, store, window=window) as loader:
+            for epoch in range(2):
+                with_plain = plain_epoch(dataset) if epoch == 0 else None
+                got = list(loader)
+                if with_plain is not None:
+                    for mine, plain in zip(got, with_plain, strict=True):
+                        equal_batches(mine, plain)
+                assert sorted(torch.cat([each.output_nodes["paper"] for each in got]).tolist()) == list(
+                    range(N_SEEDS)
+                )
+                for batch in got:
+                    for name, counts in batch.counts.items():
+                        assert counts.rows_requested == len(batch.nodes[name])
+                        assert counts.rows_requested == (
+                            counts.rows_constant
+                            + counts.rows_cache
+                            + counts.rows_joined
+                            + counts.rows_storage
+                        )
+            return loader.metrics()
+    finally:
+        store.close()
+
+
+def check_resume(machine: Machine, folder: Path) -> None:
+    """A loader that takes an epoch up in the middle gives what is left of it; loaders share a store."""
+    dataset = gids.open_dataset(make_data(folder))
+    plain = plain_epoch(dataset)
+    store = machine.open_store(dataset, page_bytes=512, cache="10%")
+    try:
+        first = open_loader(machine, dataset, store, window=3)
+        for _, batch in zip(range(2), first, strict=False):
+            del batch
+        state = first.state_dict()
+        first.close()
+        with (
+            open_loader(machine, dataset, store, window=2) as second,
+            open_loader(machine, dataset, store, shuffle=False) as other,
+        ):
+            second.load_state_dict(state)
+            evaluation = iter(other)
+            for expected, got in zip(plain[2:], second, strict=True):
+                equal_batches(got, expected)
+                seeds = next(evaluation).output_nodes["paper"]
+                assert torch.equal(torch.diff(seeds.cpu()), torch.ones(len(seeds) - 1, dtype=torch.int64))
+    finally:
+        store.close()
+
+
+def check_memory_is_asked_for_first(machine: Machine, folder: Path) -> None:
+    """What cannot fit is refused with the setting to lower, before anything is read."""
+    dataset = gids.open_dataset(make_data(folder))
+    with pytest.raises(GpuMemoryExceeded, match="Lower 'cache'") as caught:
+        machine.open_store(dataset, cache="100TiB")
+    assert caught.value.parts["cache"] >= 100 * 2**40

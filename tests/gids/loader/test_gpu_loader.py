@@ -1,0 +1,136 @@
+"""Loaders that read on a GPU, whose kernels run on the host here (tests/gpu has the same on a real one)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+TESTS = Path(__file__).resolve().parents[2]
+sys.path += [str(TESTS / "bam" / "cache" / "device"), str(TESTS / "gids" / "sampling")]
+
+import gpu_loaders as checks  # noqa: E402
+from emulated_gpu import EmulatedGpu  # noqa: E402
+from host_kernels import HostKernels, host_library  # noqa: E402
+
+import bam  # noqa: E402
+import gids  # noqa: E402
+from bam.errors import ConfigError  # noqa: E402
+from bam.native import available  # noqa: E402
+from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine  # noqa: E402
+from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features  # noqa: E402
+from gids.fetch.cuda.store import GpuFeatureStore  # noqa: E402
+from gids.fetch.open import FeatureSettings  # noqa: E402
+from gids.loader.loader import DataLoader  # noqa: E402
+from gids.sampling.cuda.sampler import CudaSampler  # noqa: E402
+from gids.sampling.neighbor import NeighborSampler  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not available(), reason="the native library was not built")
+CPU = torch.device("cpu")
+READ_PATH = bam.GpuSettings(queue_pairs=4, queue_slots=64, staging="256KiB", flights=2)
+
+
+def open_store(given: Any, *, gpu_buffer: Any = 0, **settings: Any) -> GpuFeatureStore:
+    chosen = GpuFeatureSettings(FeatureSettings(**settings), gpu_buffer, READ_PATH)
+    return open_gpu_features(given, chosen, CPU, EmulatedGpu())
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> checks.Machine:
+    library = host_library(tmp_path_factory.mktemp("sampler"))
+
+    def sampler(neighbor: NeighborSampler, graph: Any) -> CudaSampler:
+        return CudaSampler(neighbor, graph, kernels=HostKernels(library))
+
+    return checks.Machine(open_store, sampler)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "window"),
+    [
+        ("", {"cache": "10%"}, 4),
+        ("measured", {"cache": "10%", "cpu_buffer": "20%"}, 4),
+        ("measured", {"cache": "5%", "cpu_buffer": "10%", "gpu_buffer": "5%"}, "64KiB"),
+        ("", {"cache": "1KiB", "cpu_buffer": "20%", "gpu_buffer": "10%"}, 2),
+        ("", {"cache": "100%"}, 0),
+    ],
+)
+def test_epochs_are_those_of_the_host(
+    machine: checks.Machine, tmp_path: Path, method: str, settings: dict[str, Any], window: Any
+) -> None:
+    metrics = checks.check_epochs(machine, tmp_path, method, settings, window)
+    assert metrics.sampler == "gpu"
+    assert {each["reader"] for each in metrics.paths.values()} == {"gpu"}
+    assert metrics.accumulator.batches == 6
+    if "gpu_buffer" in settings:
+        assert metrics.total.rows_resident > 0
+    if settings["cache"] == "100%":
+        assert metrics.total.pages_read <= sum(each["cache_lines"] for each in metrics.paths.values())
+
+
+def test_an_epoch_goes_on_and_loaders_share_a_store(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_resume(machine, tmp_path)
+
+
+def test_memory_is_asked_for_first(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_memory_is_asked_for_first(machine, tmp_path)
+
+
+def test_rows_in_memory_are_read_where_they_are(machine: checks.Machine, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    rows = {name: each.take(np.arange(each.n_rows)) for name, each in dataset.features.items()}
+    store = open_store(rows)
+    with checks.open_loader(machine, dataset, store) as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset), strict=True):
+            checks.equal_batches(got, plain)
+        assert loader.metrics().total.rows_constant == loader.metrics().total.rows_requested
+    store.close()
+
+
+def test_features_can_be_handed_out_in_another_type(machine: checks.Machine, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    store = open_store(dataset, cache="10%", page_bytes=512)
+    with checks.open_loader(machine, dataset, store, dtype=torch.float16) as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset, dtype=torch.float16), strict=True):
+            assert {rows.dtype for rows in got.features.values()} == {torch.float16}
+            checks.equal_batches(got, plain)
+    store.close()
+
+
+def test_a_failed_read_reaches_the_consumer_and_the_loader_stays_usable(
+    machine: checks.Machine, tmp_path: Path
+) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    rule = FaultRule(FaultKind.ERROR, nth=200)
+    store = open_store(
+        dataset, cache="10%", page_bytes=512, wrap=lambda engine: NativeFaultEngine(engine, [rule])
+    )
+    with checks.open_loader(machine, dataset, store, window=3) as loader:
+        taken = []
+        with pytest.raises(bam.StorageError) as caught:
+            taken.extend(loader)
+        assert caught.value.errno == 5
+        loader.load_state_dict(loader.state_dict())
+        taken += list(loader)
+        for got, plain in zip(taken, checks.plain_epoch(dataset), strict=True):
+            checks.equal_batches(got, plain)
+    store.close()
+
+
+def test_what_a_gpu_cannot_do_is_said_before_any_work(machine: checks.Machine, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    sampler = checks.neighbor()
+    with pytest.raises(ConfigError, match="device='cuda'"):
+        DataLoader(dataset, checks.SEEDS, sampler, read_path="gpu")
+    with pytest.raises(ConfigError, match="gpu_buffer"):
+        DataLoader(dataset, checks.SEEDS, sampler, gpu_buffer="10%")
+    with pytest.raises(ConfigError, match="NeighborSampler"):
+        DataLoader(dataset, checks.SEEDS, machine.sampler(sampler, dataset.graph))
+    store, other = open_store(dataset, cache="10%"), gids.open_dataset(tmp_path / "store")
+    with pytest.raises(ConfigError, match="another graph"):
+        DataLoader(dataset, checks.SEEDS, machine.sampler(sampler, other.graph), features=store)
+    store.close()

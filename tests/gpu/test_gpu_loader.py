@@ -1,0 +1,149 @@
+"""Loaders that read on a GPU; the same checks run on an emulated one in tests/gids/loader."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.append(str(TESTS / "gids" / "loader"))
+
+import gpu_loaders as checks  # noqa: E402
+
+import bam  # noqa: E402
+import gids  # noqa: E402
+from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine  # noqa: E402
+from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features  # noqa: E402
+from gids.fetch.cuda.store import GpuFeatureStore  # noqa: E402
+from gids.fetch.open import FeatureSettings  # noqa: E402
+from gids.graph.dataset import Dataset  # noqa: E402
+from gids.loader.loader import DataLoader  # noqa: E402
+
+READ_PATH = bam.GpuSettings(queue_pairs=4, queue_slots=64, staging="1MiB", flights=3)
+DEVICE = torch.device("cuda", 0)
+
+
+def open_store(given: Any, *, gpu_buffer: Any = 0, **settings: Any) -> GpuFeatureStore:
+    chosen = GpuFeatureSettings(FeatureSettings(**settings), gpu_buffer, READ_PATH)
+    return open_gpu_features(given, chosen, DEVICE)
+
+
+@pytest.fixture
+def machine(gpu: Any) -> checks.Machine:
+    return checks.Machine(open_store, lambda neighbor, graph: neighbor)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "window"),
+    [
+        ("", {"cache": "10%"}, 4),
+        ("measured", {"cache": "10%", "cpu_buffer": "20%"}, 4),
+        ("measured", {"cache": "5%", "cpu_buffer": "10%", "gpu_buffer": "5%"}, "64KiB"),
+        ("", {"cache": "1KiB", "cpu_buffer": "20%", "gpu_buffer": "10%"}, 2),
+        ("", {"cache": "100%"}, 0),
+    ],
+)
+def test_epochs_are_those_of_the_host(
+    machine: checks.Machine, tmp_path: Path, method: str, settings: dict[str, Any], window: Any
+) -> None:
+    metrics = checks.check_epochs(machine, tmp_path, method, settings, window)
+    assert metrics.sampler == "gpu"
+    assert {each["reader"] for each in metrics.paths.values()} == {"gpu"}
+    assert ("gpu_buffer" not in settings) or metrics.total.rows_resident > 0
+
+
+def test_an_epoch_goes_on_and_loaders_share_a_store(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_resume(machine, tmp_path)
+
+
+def test_memory_is_asked_for_first(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_memory_is_asked_for_first(machine, tmp_path)
+
+
+def usual(dataset: Dataset, **settings: Any) -> DataLoader:
+    """As a user opens one."""
+    defaults: dict[str, Any] = {
+        "batch_size": 50,
+        "shuffle": True,
+        "seed": 3,
+        "labels": "19",
+        "device": "cuda",
+    }
+    return DataLoader(dataset, checks.SEEDS, checks.neighbor(), device="cuda", **{**defaults, **settings})
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+def test_a_loader_as_users_open_it(gpu: Any, tmp_path: Path, dtype: torch.dtype | None) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    with usual(dataset, dtype=dtype, cache="20%") as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset, dtype=dtype), strict=True):
+            assert all(rows.is_cuda for rows in got.features.values())
+            checks.equal_batches(got, plain)
+    with usual(dataset, read_path="host", dtype=dtype, cache="20%") as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset, dtype=dtype), strict=True):
+            checks.equal_batches(got, plain)
+
+
+def test_rows_in_memory_are_read_where_they_are(gpu: Any, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    rows = {name: each.take(np.arange(each.n_rows)) for name, each in dataset.features.items()}
+    with usual(dataset, features=rows) as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset), strict=True):
+            checks.equal_batches(got, plain)
+        assert loader.metrics().total.rows_constant == loader.metrics().total.rows_requested
+
+
+def test_one_read_in_a_hundred_fails_and_every_batch_is_right(gpu: Any, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    rule = FaultRule(FaultKind.ERROR, every=101)
+    store = open_store(
+        dataset, cache="10%", page_bytes=512, wrap=lambda engine: NativeFaultEngine(engine, [rule])
+    )
+    plain, taken, failed = checks.plain_epoch(dataset), [], 0
+    with usual(dataset, features=store, window=3) as loader:
+        for _ in range(1000):
+            try:
+                taken.extend(loader)
+                break
+            except bam.StorageError:
+                failed += 1
+                loader.load_state_dict(loader.state_dict())
+        for got, expected in zip(taken, plain, strict=True):
+            checks.equal_batches(got, expected)
+    store.close()
+    assert failed > 0
+
+
+def test_training_on_the_gpu_learns_from_the_same_batches(gpu: Any, tmp_path: Path) -> None:
+    """A model's losses on batches of a GPU are those on the same batches copied from the host."""
+    from gids.models.config import ModelConfig, TrainConfig
+    from gids.models.network import build_model
+    from gids.models.spec import DataSpec
+    from gids.models.train import Trainer
+
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    losses = []
+    for path in ("gpu", "host"):
+        spec = DataSpec.of_dataset(dataset, "19")
+        model = build_model(spec, ModelConfig(hidden=8, heads=2, dropout=0.0, input_dropout=0.0), 0).to(
+            "cuda"
+        )
+        trainer = Trainer(model, TrainConfig(learning_rate=0.01), 0)
+        with usual(dataset, read_path=path, cache="20%") as loader:
+            losses.append([float(trainer.step(batch)) for batch in loader])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
+
+
+def test_mini_batches_become_pyg_and_dgl(gpu: Any, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    with usual(dataset, cache="20%") as loader:
+        batch = next(iter(loader))
+        data = batch.to_pyg()
+        assert data["paper"].x.is_cuda
+        assert torch.equal(data["paper"].n_id, batch.nodes["paper"])
+        assert torch.equal(data["paper"].x, batch.features["paper"])
