@@ -29,6 +29,7 @@ from gids.fetch.expected_requests import ExpectedRequests, HotnessMethod
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
+from gids.fetch.foresight import Foresight, parse_foresight
 from gids.fetch.hotness_methods import expect_requests
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.table import open_tables
@@ -107,13 +108,24 @@ def with_zeros(dataset: Dataset) -> Dataset:
 
 
 def pages_read(
-    trace: Trace, n_lines: int, window: int, policy: str, requests: ExpectedRequests | None
+    trace: Trace,
+    n_lines: int,
+    window: int,
+    policy: str,
+    requests: ExpectedRequests | None,
+    foresight: int | str = 0,
 ) -> int:
     """Pages that the loader's fetcher reads for the epoch."""
     cache = bam.SharedCache(f"{n_lines} lines", page_bytes=ROW_BYTES, policy=policy)
     tables = open_tables(trace.dataset.features, cache)
     store, pool = FeatureStore(tables, requests=requests), OutputPool()
-    fetcher = Fetcher(store, pool, forecast=Forecast(tables, requests, len(trace.batches)))
+    fetcher = Fetcher(
+        store,
+        pool,
+        forecast=Forecast(tables, requests, len(trace.batches)),
+    )
+    if foresight:
+        fetcher.look_beyond(Foresight(iter(trace.batches), parse_foresight(foresight, n_lines)))
     waiting: list[SampledBatch] = list(trace.batches)
     while waiting or len(fetcher):
         while waiting and len(fetcher) <= window:
@@ -146,7 +158,8 @@ def measured_at(trace: Trace, n_lines: int) -> dict[str, Any]:
     """Misses in a cache of `n_lines`: the loader's, LRU's, and the fewest possible."""
     optimum = optimal_misses(trace.pages, n_lines)
     misses = {
-        "window 8": pages_read(trace, n_lines, WINDOW, "look_ahead_global", trace.requests),
+        "window 8": pages_read(trace, n_lines, WINDOW, "look_ahead_global", trace.requests, "auto"),
+        "window 8, no foresight": pages_read(trace, n_lines, WINDOW, "look_ahead_global", trace.requests),
         "lru": lru_misses(trace.pages.tolist(), n_lines),
     }
     return {

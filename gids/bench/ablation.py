@@ -57,8 +57,9 @@ def variants(loader: LoaderConfig, features_bytes: int) -> dict[str, LoaderConfi
             raise ConfigError(
                 f"loader.{name}", "auto", "a number: memory has to be the same for all variants"
             )
-    if not loader.window or not loader.contiguous or not loader.accumulate:
-        raise ConfigError("loader.window", loader.window, "window, contiguous and accumulate all turned on")
+    for name in ("window", "foresight", "contiguous", "accumulate"):
+        if not getattr(loader, name):
+            raise ConfigError(f"loader.{name}", getattr(loader, name), "turned on, so that it is compared")
     cache_bytes = parse_share(loader.cache, features_bytes, "cache")
     buffer_bytes = parse_share(loader.cpu_buffer, features_bytes, "cpu_buffer")
     memory_bytes = cache_bytes + buffer_bytes
@@ -68,6 +69,7 @@ def variants(loader: LoaderConfig, features_bytes: int) -> dict[str, LoaderConfi
         cache=memory_bytes,
         cpu_buffer=0,
         window=0,
+        foresight=0,
         policy=PolicyKind.CLOCK.value,
         accumulate=0,
         contiguous=False,
@@ -79,6 +81,9 @@ def variants(loader: LoaderConfig, features_bytes: int) -> dict[str, LoaderConfi
         "accumulator": replace(plain, accumulate=loader.accumulate),
         "contiguous": replace(plain, contiguous=True),
         "window": replace(plain, window=loader.window, policy=loader.policy),
+        "window, foresight": replace(
+            plain, window=loader.window, foresight=loader.foresight, policy=loader.policy
+        ),
         "cpu_buffer": replace(plain, cache=rest_bytes, cpu_buffer=buffer_bytes),
         "all": everything,
     }

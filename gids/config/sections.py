@@ -11,6 +11,7 @@ from gids.errors import did_you_mean
 from gids.fetch.accumulator import accumulate_bytes
 from gids.fetch.constant_buffer import parse_share
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
+from gids.fetch.foresight import parse_foresight
 from gids.fetch.window_size import parse_window
 from gids.graph.convert_options import ConvertOptions, Reorder
 from gids.graph.feature_types import FeatureDtype
@@ -92,7 +93,7 @@ class LoaderConfig:
         ``cpu``, ``cuda`` or ``cuda:N``: where features are handed out, by every loader, and the model trains.
     cache, cpu_buffer : int, float or str
         Bytes, a size (``"8GiB"``) or a share of the features (``"20%"``); cache also ``"auto"``.
-    window, prefetch, page_bytes, queue_depth : int
+    window, foresight, prefetch, page_bytes, queue_depth : int
     engine : EngineKind
     policy : str
         Empty: ``look_ahead_global``, or ``clock`` without a window.
@@ -112,6 +113,7 @@ class LoaderConfig:
     cache: int | float | str = "auto"
     cpu_buffer: int | float | str = 0
     window: int | str = 8
+    foresight: int | str = "auto"
     prefetch: int = 1
     page_bytes: int = 4096
     queue_depth: int = 256
@@ -138,6 +140,7 @@ class LoaderConfig:
         if self.cpu_buffer != "auto":
             parse_share(self.cpu_buffer, 0, "cpu_buffer")
         parse_window(self.window, 0)
+        parse_foresight(self.foresight, 0)
         for name in ("prefetch", "queue_depth", "sampler_threads"):
             _require(name, getattr(self, name), 1)
         if self.page_bytes not in [2**power for power in range(9, 17)]:

@@ -90,6 +90,11 @@ class FeatureStore:
         """Pages that the tables' cache holds, in bytes; 0 without one."""
         return max((table.cache_bytes for table in self.tables.values()), default=0)
 
+    @property
+    def cache_lines(self) -> int:
+        """Pages that the tables' cache holds; 0 without one."""
+        return max((table.cache_bytes // table.page_bytes for table in self.tables.values()), default=0)
+
     def counts(self) -> dict[str, FetchCounts]:
         """What was counted since the store was opened, by node type; constant rows are not in it."""
         return {name: table.counts() for name, table in self.tables.items()}

@@ -17,6 +17,7 @@ from bam.cache.reference import ReferenceCache
 from bam.layout import Layout
 from gids.fetch.accumulator import MARGIN, MAX_BATCHES, WORTHWHILE_GAIN
 from gids.fetch.cost_model import CostModel
+from gids.fetch.foresight import PACE
 from gids.fetch.read_plan import ReadRules
 from gids.fetch.reference import forecast_uses, next_uses, row_pages
 from gids.fetch.window import UNKNOWN_USE, Uses
@@ -191,21 +192,23 @@ class FetchModel:
         """By table, as :class:`bam.stats.ReaderStats` names them."""
         return {name: gather.counts for name, gather in self._gathers.items()}
 
-    def run(self, batches: Sequence[Batch], window: int) -> None:
-        """Count all mini-batches of an epoch."""
+    def run(self, batches: Sequence[Batch], window: int, foresight: int = 0) -> None:
+        """Count all mini-batches of an epoch, of which so many beyond those in the window are known."""
         stored = [self._stored(batch) for batch in batches]
         out_rows = self._places(batches)
         members = [self._member(batch, mine) for batch, mine in zip(batches, stored, strict=True)]
-        first = announced = 0
+        first = announced = known = 0
         while first < len(batches):
             size, complete = self._group(members[first:announced])
             while announced < len(batches) and (not complete or announced - first < size + window):
-                if self._forecast is not None:
-                    self._forecast.announce(stored[announced])
-                self._foresee(stored[announced], announced + 1)
                 announced += 1
+                while known < min(len(batches), announced + foresight, max(1, PACE * announced)):
+                    if self._forecast is not None:
+                        self._forecast.announce(stored[known])
+                    self._foresee(stored[known], known + 1)
+                    known += 1
                 size, complete = self._group(members[first:announced])
-            self._read(stored, out_rows, first, size, announced)
+            self._read(stored, out_rows, first, size, known)
             first += size
 
     def _gather(
@@ -266,14 +269,14 @@ class FetchModel:
                     self._cache.note_use(self._first_page[name] + page, number)
 
     def _read(
-        self, stored: Sequence[Batch], out_rows: Sequence[Batch], first: int, size: int, announced: int
+        self, stored: Sequence[Batch], out_rows: Sequence[Batch], first: int, size: int, known: int
     ) -> None:
         later = [
             (
                 number + 1,
                 {name: set().union(*self._pages(name, rows)) for name, rows in stored[number].items()},
             )
-            for number in range(first + size, announced)
+            for number in range(first + size, known)
         ]
         reads = sum(counts["reads"] for counts in self.counts.values())
         planned = 0

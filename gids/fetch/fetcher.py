@@ -18,10 +18,20 @@ from gids.fetch.constant_buffer import Division
 from gids.fetch.counts import FetchCounts
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.forecast import Forecast
+from gids.fetch.foresight import Foreseen, Foresight
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.shared_counts import divided
 from gids.fetch.table import Bytes
-from gids.fetch.window import HORIZON, RowIds, RowPages, Uses, Window, WindowEntry
+from gids.fetch.window import (
+    HORIZON,
+    FutureBatch,
+    RowIds,
+    RowPages,
+    Uses,
+    Window,
+    WindowEntry,
+    once_each,
+)
 from gids.fetch.window_size import WindowSize, parse_window
 from gids.sampling.block import SampledBatch
 
@@ -45,6 +55,15 @@ class Fetched:
 
 
 @dataclass(frozen=True, eq=False)
+class _DividedRows:
+    """As in :class:`PlannedBatch`."""
+
+    rows: Mapping[str, RowIds]
+    stored: Mapping[str, RowIds]
+    divisions: Mapping[str, Division]
+
+
+@dataclass(frozen=True, eq=False)
 class PlannedBatch:
     """Where the features of a mini-batch lie.
 
@@ -58,6 +77,8 @@ class PlannedBatch:
     pages : mapping of str to RowPages
         Of the stored rows; empty where nothing is read any more.
     member : GroupMember
+    foreseen : sequence of Foreseen
+        Of this mini-batch or later ones, what became known with it.
     """
 
     batch: SampledBatch
@@ -66,6 +87,7 @@ class PlannedBatch:
     divisions: Mapping[str, Division]
     pages: Mapping[str, RowPages]
     member: GroupMember
+    foreseen: Sequence[Foreseen] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +139,7 @@ class Fetcher:
         forecast: Forecast | None = None,
     ) -> None:
         self._store, self._pool = store, pool
+        self._foresight: Foresight | None = None
         self._forecast = forecast or Forecast(store.tables, None, 1)
         self._accumulator = accumulator
         self._window = Window()
@@ -126,7 +149,7 @@ class Fetcher:
 
     def __len__(self) -> int:
         """Mini-batches announced and not yet handed out."""
-        return len(self._window) + len(self._done)
+        return len(self._announced) + len(self._done)
 
     def wants_more(self, window: int | WindowSize) -> bool:
         """Whether another mini-batch is to be announced before the next one is read.
@@ -142,34 +165,70 @@ class Fetcher:
         n_bytes = sum(each.plan.member.feature_bytes for each in beyond)
         return parse_window(window, 0).wants_more(len(beyond), n_bytes)
 
+    def look_beyond(self, foresight: Foresight) -> None:
+        """Before the first mini-batch: know the pages of later ones than those that are announced.
+
+        Parameters
+        ----------
+        foresight : Foresight
+            Of the same mini-batches; not used where the cache has room for every page.
+        """
+        self._foresight = None if self._store.keeps_all else foresight
+
     def plan(self, batch: SampledBatch) -> PlannedBatch:
-        """Find out where its features lie; in any thread, so that reading does not wait for it."""
+        """Find out where its features lie; in the thread that samples, so that reading does not wait for it.
+
+        Mini-batches are planned in the order of reading.
+        """
+        planned = self._plan(batch)
+        if self._foresight is None:
+            return planned
+        return replace(planned, foreseen=self._foresight.next(self._locate))
+
+    def _locate(self, batch: SampledBatch) -> Foreseen:
+        stored = self._divide(batch).stored
         tables = self._store.tables
-        rows = {name: table.rows_of(batch.nodes[name]) for name, table in tables.items()}
+        return Foreseen(stored, {name: tables[name].distinct_pages(ids) for name, ids in stored.items()})
+
+    def _divide(self, batch: SampledBatch) -> _DividedRows:
+        rows = {name: table.rows_of(batch.nodes[name]) for name, table in self._store.tables.items()}
         divisions = {name: buffer.divide(rows[name]) for name, buffer in self._store.buffers.items()}
         # Constant rows are not in the window: no page is kept or read for them.
         stored = {**rows, **{name: division.stored_rows for name, division in divisions.items()}}
-        planned = {} if self._store.settled else stored
+        return _DividedRows(rows, stored, divisions)
+
+    def _plan(self, batch: SampledBatch) -> PlannedBatch:
+        tables = self._store.tables
+        found = self._divide(batch)
+        planned = {} if self._store.settled else found.stored
         pages = {name: tables[name].pages_of(ids) for name, ids in planned.items()}
         member = GroupMember(
-            {name: np.unique(each.distinct) for name, each in pages.items() if not tables[name].in_memory},
-            sum(len(ids) * tables[name].row_bytes for name, ids in rows.items()),
+            {name: once_each(each.distinct) for name, each in pages.items() if not tables[name].in_memory},
+            sum(len(ids) * tables[name].row_bytes for name, ids in found.rows.items()),
         )
-        return PlannedBatch(batch, rows, stored, divisions, pages, member)
+        return PlannedBatch(batch, found.rows, found.stored, found.divisions, pages, member)
 
     def announce(self, batch: SampledBatch | PlannedBatch) -> None:
         """The mini-batch will be read after all that were announced before it."""
         plan = batch if isinstance(batch, PlannedBatch) else self.plan(batch)
         if plan.stored and bool(plan.pages) == self._store.settled:
             # Planned before the store settled, or after: counts must not depend on which thread was faster.
-            plan = self.plan(plan.batch)
+            plan = self._plan(plan.batch)
+        foreseen = plan.foreseen
+        if self._foresight is None:
+            foreseen = [Foreseen(plan.stored, {name: each.distinct for name, each in plan.pages.items()})]
+        for each in foreseen:
+            self._foresee(each)
+        number = self._window[len(self._announced)].number
+        plan = replace(plan, foreseen=())  # the rows of later mini-batches are not kept
+        self._announced.append(_Announced(plan, WindowEntry(number, plan.stored, plan.pages)))
+
+    def _foresee(self, foreseen: Foreseen) -> None:
         number = self._store.next_number()
-        entry = WindowEntry(number, plan.stored, plan.pages)
-        self._window.push(entry)
-        self._announced.append(_Announced(plan, entry))
+        self._window.push(FutureBatch(number, foreseen.pages))
         if not self._store.keeps_all:
-            self._forecast.announce(plan.stored)
-            for name, ids in plan.stored.items():
+            self._forecast.announce(foreseen.rows)
+            for name, ids in foreseen.rows.items():
                 self._store.tables[name].foresee(ids, number)
 
     def fetch(self) -> tuple[SampledBatch, Fetched]:

@@ -14,7 +14,7 @@ import bam
 from bam.array.copy_rows import copy_rows
 from bam.errors import ConfigError
 from gids.fetch.counts import FetchCounts
-from gids.fetch.window import HORIZON, UNKNOWN_USE, RowIds, RowPages, Uses
+from gids.fetch.window import HORIZON, UNKNOWN_USE, Pages, RowIds, RowPages, Uses, once_each
 from gids.graph.dataset import Features
 from gids.graph.feature_types import FeatureDtype
 
@@ -73,6 +73,11 @@ class FeatureTable(ABC):
     def pages_of(self, rows: RowIds) -> RowPages:
         """Pages the rows lie in; for a table in memory each row counts as one."""
         return RowPages.of(rows, rows)
+
+    def distinct_pages(self, rows: RowIds) -> Pages:
+        """Those pages, each once, ascending."""
+        pages = self.pages_of(rows)
+        return once_each(pages.distinct)
 
     def estimates(self, rows: RowIds) -> Uses:
         """When pages outside the window are needed again: at least HORIZON, the hotter the sooner.
@@ -185,11 +190,25 @@ class StoredTable(FeatureTable):
         return nodes if self._features is None else self._features.rows_of(nodes)
 
     def pages_of(self, rows: RowIds) -> RowPages:
-        begin = rows * self.row_bytes
-        first = begin // self.page_bytes
+        first = self._first_pages(rows)
         if self.page_bytes % max(1, self.row_bytes) == 0:
             return RowPages.of(first, first)
-        return RowPages.of(first, (begin + max(0, self.row_bytes - 1)) // self.page_bytes)
+        return RowPages.of(first, self._last_pages(rows))
+
+    def distinct_pages(self, rows: RowIds) -> Pages:
+        pages = self._first_pages(rows)
+        if self.page_bytes % max(1, self.row_bytes):
+            pages = np.concatenate([pages, self._last_pages(rows)])
+        pages.sort()
+        return once_each(pages)
+
+    def _first_pages(self, rows: RowIds) -> Pages:
+        pages: Pages = rows * self.row_bytes // self.page_bytes
+        return pages
+
+    def _last_pages(self, rows: RowIds) -> Pages:
+        pages: Pages = (rows * self.row_bytes + max(0, self.row_bytes - 1)) // self.page_bytes
+        return pages
 
     def estimates(self, rows: RowIds) -> Uses:
         if len(self._ends) == 0:

@@ -7,7 +7,7 @@ counter of remaining uses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,14 @@ def _meet(pages: Any, order: Any, later: Any, when: Any, next_use: Any) -> None:
             return
         if later[j] == page and when < next_use[order[k]]:
             next_use[order[k]] = when
+
+
+def once_each(ascending: Pages) -> Pages:
+    """The same pages without repetitions: of what is sorted, quicker than `np.unique`."""
+    new = np.empty(len(ascending), np.bool_)
+    new[:1] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return ascending[new]
 
 
 @dataclass(frozen=True)
@@ -88,30 +96,46 @@ class WindowEntry:
     pages: Mapping[str, RowPages] = field(repr=False)
 
 
-class Window:
-    """Mini-batches that are sampled but not yet read, in the order of reading. Used by one thread.
+@dataclass(frozen=True)
+class FutureBatch:
+    """What the window knows of a mini-batch that is read later.
 
-    A row's next use is the number of the nearest later mini-batch in the window that reads one of its pages;
-    beyond the window it is what `beyond` estimates, at least :data:`HORIZON`.
+    Attributes
+    ----------
+    number : int
+        As :attr:`WindowEntry.number`.
+    pages : mapping of str to int64 array
+        Distinct pages by node type, ascending.
+    """
+
+    number: int
+    pages: Mapping[str, Pages] = field(repr=False)
+
+
+class Window:
+    """Mini-batches whose pages are known and that are not read yet, in the order of reading.
+
+    Used by one thread. A row's next use is the number of the nearest later mini-batch in the window that
+    reads one of its pages; beyond the window it is what `beyond` estimates, at least :data:`HORIZON`.
     """
 
     def __init__(self) -> None:
-        self._entries: deque[WindowEntry] = deque()
+        self._entries: deque[FutureBatch] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def push(self, entry: WindowEntry) -> None:
+    def push(self, batch: FutureBatch) -> None:
         """Append the mini-batch that is read after all others."""
-        if self._entries and entry.number <= self._entries[-1].number:
-            raise ValueError(f"mini-batch {entry.number} does not follow {self._entries[-1].number}")
-        self._entries.append(entry)
+        if self._entries and batch.number <= self._entries[-1].number:
+            raise ValueError(f"mini-batch {batch.number} does not follow {self._entries[-1].number}")
+        self._entries.append(batch)
 
-    def __iter__(self) -> Iterator[WindowEntry]:
-        """Those in the window, in the order of reading."""
-        return iter(self._entries)
+    def __getitem__(self, place: int) -> FutureBatch:
+        """The mini-batch that is read after `place` others."""
+        return self._entries[place]
 
-    def pop(self) -> WindowEntry:
+    def pop(self) -> FutureBatch:
         """Remove and return the mini-batch that is read next."""
         return self._entries.popleft()
 
@@ -132,7 +156,7 @@ class Window:
         uses = {name: beyond[name].copy() for name in entry.rows}
         for later in self._entries:
             for name, mine in entry.pages.items():
-                number, theirs = np.uint64(later.number), later.pages[name].distinct
+                number, theirs = np.uint64(later.number), later.pages[name]
                 _meet(mine.first, mine.by_first, theirs, number, uses[name])
                 if mine.last is not mine.first:
                     _meet(mine.last, mine.by_last, theirs, number, uses[name])

@@ -19,6 +19,7 @@ from gids.fetch.counts import merged
 from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.fetch.feature_store import FeatureStore
+from gids.fetch.foresight import parse_foresight
 from gids.fetch.open import FeatureSettings
 from gids.fetch.window_size import parse_window
 from gids.graph.dataset import Dataset
@@ -93,6 +94,10 @@ class DataLoader:
     window : int or str
         Mini-batches that are sampled ahead, so that the cache knows what they will need; 0 for none. As text:
         as many as ask for that many bytes (``"256MiB"``), or ``"auto"``: for eight times the cache, 4 to 32.
+    foresight : int or str
+        Mini-batches beyond those that are sampled, 0 to 64, of which the cache knows the pages: they are
+        sampled twice. ``"auto"``: as many as ask for four times the cache; none without a window, or where
+        the GPU reads, which cannot.
     cross_epochs : bool
         When the last mini-batches of an epoch are handed out, the first of the next one are sampled and in
         the window already. Else an epoch ends with nothing under way.
@@ -147,6 +152,7 @@ class DataLoader:
         graph_bytes: int | str | None = None,
         gpu: bam.GpuSettings | None = None,
         window: int | str = 8,
+        foresight: int | str = "auto",
         cross_epochs: bool = False,
         prefetch: int = 1,
         accumulate: int | str = "auto",
@@ -168,6 +174,7 @@ class DataLoader:
         self.sampler = required("sampler", drawn, NeighborSampler)
         self.sampler.check(self.graph)
         parse_window(window, 0)  # raises, before any work
+        parse_foresight(foresight, 0)
         self.window, self.prefetch = window, at_least("prefetch", prefetch, 1)
         self.device = usable_device(device)
         self._seeds = SeedBatches(
@@ -208,6 +215,7 @@ class DataLoader:
             accumulate=accumulate,
             peak_share=peak_share,
             prefetch=self.prefetch,
+            foresight=foresight if window else 0,
         )
         self._owns_features = not isinstance(features, FeatureStore | GpuFeatureStore)
         opened = open_path(request)
@@ -332,9 +340,11 @@ class DataLoader:
                 continued.keeper.detach()
                 return continued.pipeline
             continued.keeper()
-        names = batch_names(epoch, first_batch, len(self), self._crosses)
+        names, again = (batch_names(epoch, first_batch, len(self), self._crosses) for _ in range(2))
         stages = self._path.stages(first_batch, len(self), self._window)
         sample = partial(_sample_batch, self._seeds, stages.sample)
+        if stages.look_beyond is not None:
+            stages.look_beyond(map(sample, again))
         return Pipeline(names, sample, stages.fetcher, self._window, self.prefetch)
 
     def _continue(self, epoch: int, pipeline: Pipeline) -> None:

@@ -18,6 +18,7 @@ from gids.fetch.accumulator import accumulate_bytes
 from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features, row_sources
 from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.feature_store import FeatureStore
+from gids.fetch.foresight import parse_foresight
 from gids.fetch.open import FeatureSettings
 from gids.fetch.table import FeatureTable
 from gids.graph.dataset import Dataset
@@ -56,6 +57,7 @@ class PathRequest:
     accumulate: int | str
     peak_share: float
     prefetch: int
+    foresight: int | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +123,7 @@ def _open_host(request: PathRequest) -> OpenedPath:
         request.dtype,
         accumulate_bytes(request.accumulate),
         request.peak_share,
+        parse_foresight(request.foresight, features.cache_lines),
     )
     return OpenedPath(features, path)
 
@@ -162,6 +165,8 @@ def _shared_gpu(request: PathRequest, features: GpuFeatureStore) -> OpenedPath:
 def _gpu_path(
     request: PathRequest, sampler: NeighborSampler | CudaSampler, features: GpuFeatureStore
 ) -> GpuPath:
+    if request.foresight not in ("auto", 0):
+        raise ConfigError("foresight", request.foresight, "'auto' or 0 for a loader that reads on a GPU")
     budget = accumulate_bytes(request.accumulate)
     if request.accumulate == "auto":
         budget = min(features.group.store.gpu.free_bytes() // _AUTO_PART, _AUTO_BYTES)

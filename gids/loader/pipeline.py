@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from gids.errors import LoaderStopped
@@ -56,10 +57,13 @@ class Stages:
     sample : callable
         Samples a mini-batch from its seeds, the epoch and its number in it.
     fetcher : BatchReader
+    look_beyond : callable, optional
+        Takes the iteration's mini-batches once more, so that the cache knows the pages of later ones.
     """
 
     sample: Callable[[Seeds, int, int], AnyBatch]
     fetcher: BatchReader
+    look_beyond: Callable[[Iterator[Any]], None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +75,8 @@ class Prepared:
     batch : SampledBatch or TensorBatch
     fetched : Fetched
     sample_s, fetch_s : float
-        Seconds its sampling and its reading took, in their threads.
+        Seconds its sampling and its reading took, in their threads. To find out where its features lie, and
+        those of later ones, is part of its reading.
     """
 
     batch: AnyBatch
@@ -89,8 +94,9 @@ class _End:
 
 @dataclass(frozen=True, eq=False)
 class _Sampled:
-    plan: Any
+    plan: Any  # None once it was announced: the fetcher alone keeps it
     sample_s: float
+    plan_s: float
 
 
 class Pipeline:
@@ -191,13 +197,14 @@ class Pipeline:
             batch = next(self._sampling, None)
             if batch is None:
                 return
-            sample_s = time.perf_counter() - begin
+            sampled = time.perf_counter()
             # Here and not where it is read: the disk would wait for it.
-            self._sampled.put(_Sampled(self._fetcher.plan(batch), sample_s))
+            plan = self._fetcher.plan(batch)
+            self._sampled.put(_Sampled(plan, sampled - begin, time.perf_counter() - sampled))
 
     def _fetch_all(self) -> None:
         """Keeps the window full; so what is read never depends on which thread is faster."""
-        seconds: list[float] = []
+        taken: deque[_Sampled] = deque()
         end: _End | None = None
         try:
             while True:
@@ -207,7 +214,7 @@ class Pipeline:
                         end = item
                     else:
                         self._fetcher.announce(item.plan)
-                        seconds.append(item.sample_s)
+                        taken.append(replace(item, plan=None))
                 if len(self._fetcher) == 0:
                     break
                 # Not before: features that nobody has room for would take memory all the same.
@@ -217,7 +224,8 @@ class Pipeline:
                 fetch_s = time.perf_counter() - begin
                 # While the mini-batches of a group are handed out, the next group is read.
                 self._ready.set_capacity(max(self._prefetch, self._fetcher.last_group))
-                self._ready.put(Prepared(batch, fetched, seconds.pop(0), fetch_s))
+                before = taken.popleft()
+                self._ready.put(Prepared(batch, fetched, before.sample_s, before.plan_s + fetch_s))
                 # The consumer alone decides how long the features live.
                 del batch, fetched
         finally:

@@ -18,6 +18,7 @@ from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
+from gids.fetch.foresight import Foresight, ForesightDepth
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.window_size import WindowSize
 from gids.graph.graph import Graph
@@ -77,6 +78,7 @@ class HostPath(ReadPath):
         Of the features that are handed out; by default as they are stored.
     accumulate_bytes : int
     peak_share : float
+    foresight : ForesightDepth
     """
 
     def __init__(
@@ -89,9 +91,10 @@ class HostPath(ReadPath):
         dtype: torch.dtype | None,
         accumulate_bytes: int,
         peak_share: float,
+        foresight: ForesightDepth,
     ) -> None:
         self._graph, self._sampler, self._features, self._labels = graph, sampler, features, labels
-        self._device, self._dtype = device, dtype
+        self._device, self._dtype, self._foresight = device, dtype, foresight
         self._budget = accumulate_bytes, peak_share
         self._pool = OutputPool()
         self._accumulator = Accumulator(features.storage, *self._budget)
@@ -106,7 +109,10 @@ class HostPath(ReadPath):
         def sample(seeds: Seeds, epoch: int, batch: int) -> SampledBatch:
             return sampler.sample(graph, seeds, epoch=epoch, batch=batch)
 
-        return Stages(sample, fetcher)
+        depth = self._foresight
+        if depth.max_batches == 0:
+            return Stages(sample, fetcher)
+        return Stages(sample, fetcher, lambda batches: fetcher.look_beyond(Foresight(batches, depth)))
 
     def sampler_path(self) -> str:
         return "host"

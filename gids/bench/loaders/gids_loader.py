@@ -96,6 +96,7 @@ class GidsLoader(BenchLoader):
             labels={task.node_type: task.labels},
             device=self.device.device,
             window=loader.window,
+            foresight=loader.foresight,
             prefetch=loader.prefetch,
             accumulate=loader.accumulate,
             peak_share=loader.peak_share,

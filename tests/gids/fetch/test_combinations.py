@@ -1,5 +1,5 @@
-"""Window, constant buffer, forecast and accumulator, each on and off: the same bytes, and counts as
-predicted.
+"""Window, foresight, constant buffer, forecast and accumulator, each on and off: the same bytes, and counts
+as predicted.
 
     GIDS_MODEL_EXAMPLES=1000 python -m pytest tests/gids/fetch/test_combinations.py
 
@@ -30,12 +30,13 @@ from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetch_model import FetchModel, PlainAccumulator, PlainForecast
 from gids.fetch.fetcher import Fetcher
 from gids.fetch.forecast import Forecast
+from gids.fetch.foresight import Foresight, ForesightDepth
 from gids.fetch.output_pool import OutputPool
 from gids.fetch.read_plan import ReadRules
 from gids.fetch.storage_model import StorageModel
 from gids.fetch.table import StoredTable
 
-EXAMPLES = int(os.environ.get("GIDS_MODEL_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("GIDS_MODEL_EXAMPLES", "5"))
 PAGE = 512
 RULES = ReadRules(PAGE, 4 * PAGE, PAGE)
 SSD = SsdFacts(iops=1000.0, latency_us=1000.0)
@@ -44,8 +45,8 @@ DATA = {
     "a": np.random.default_rng(0).integers(-128, 128, (150, 700), np.int8),
     "b": np.random.default_rng(1).integers(-128, 128, (300, 64), np.int8),
 }
-#: window, constant buffer, forecast, accumulator
-COMBINATIONS = list(itertools.product((0, 4), (False, True), (False, True), (False, True)))
+#: window, constant buffer, forecast, accumulator, foresight
+COMBINATIONS = list(itertools.product((0, 4), (False, True), (False, True), (False, True), (0, 3)))
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native library was not built")
 
@@ -72,7 +73,14 @@ class Run:
     """A loader's fetch stages over fresh tables, with some of the techniques."""
 
     def __init__(
-        self, batches: Batches, lines: int, window: int, constant: bool, forecast: bool, accumulate: bool
+        self,
+        batches: Batches,
+        lines: int,
+        window: int,
+        constant: bool,
+        forecast: bool,
+        accumulate: bool,
+        foresight: int,
     ) -> None:
         shared = bam.SharedCache(f"{lines} lines", policy="look_ahead_global", page_bytes=PAGE)
         tables = {
@@ -92,8 +100,13 @@ class Run:
         store = FeatureStore(tables, buffers, model, requests=requests)
         accumulator = Accumulator(model, BUDGET, 0.9) if accumulate else None
         fetcher = Fetcher(
-            store, OutputPool(), accumulator, Forecast(tables, requests, len(batches)) if forecast else None
+            store,
+            OutputPool(),
+            accumulator,
+            Forecast(tables, requests, len(batches)) if forecast else None,
         )
+        if foresight:
+            fetcher.look_beyond(Foresight(map(Nodes, batches), ForesightDepth(foresight)))
         waiting, self.bytes = [Nodes(batch) for batch in batches], []
         self.counts: dict[str, FetchCounts] = {}
         while waiting or len(fetcher):
@@ -107,7 +120,13 @@ class Run:
 
 
 def predicted(
-    batches: Batches, lines: int, window: int, constant: bool, forecast: bool, accumulate: bool
+    batches: Batches,
+    lines: int,
+    window: int,
+    constant: bool,
+    forecast: bool,
+    accumulate: bool,
+    foresight: int,
 ) -> FetchModel:
     row_bytes = {name: each.shape[1] for name, each in DATA.items()}
     plain_forecast = None
@@ -124,7 +143,7 @@ def predicted(
         {"a": set(range(0, 150, 7))} if constant else None,
         plain_forecast,
     )
-    model.run([{name: ids.tolist() for name, ids in batch.items()} for batch in batches], window)
+    model.run([{name: ids.tolist() for name, ids in batch.items()} for batch in batches], window, foresight)
     return model
 
 

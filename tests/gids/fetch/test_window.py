@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gids.fetch import reference
-from gids.fetch.window import HORIZON, RowPages, Window, WindowEntry
+from gids.fetch.window import HORIZON, FutureBatch, RowPages, Window, WindowEntry
 
 batches = st.lists(
     st.fixed_dictionaries(
@@ -42,14 +42,15 @@ def test_next_uses_are_those_of_the_plain_model(trace: list[dict[str, list[int]]
         for entry in entries
     ]
     for entry in entries:
-        window.push(entry)
+        window.push(FutureBatch(entry.number, {name: each.distinct for name, each in entry.pages.items()}))
     for number, batch in enumerate(trace):
         beyond = {name: HORIZON + np.arange(len(ids), dtype=np.uint64) for name, ids in batch.items()}
         later = [
             (at, {name: set().union(*rows) for name, rows in plain[at].items()})
             for at in range(number + 1, len(trace))
         ]
-        found = window.next_uses(window.pop(), beyond)
+        assert window.pop().number == number
+        found = window.next_uses(entries[number], beyond)
         expected = reference.next_uses(plain[number], later, beyond)
         for name in batch:
             np.testing.assert_array_equal(found[name], expected[name])
@@ -58,6 +59,6 @@ def test_next_uses_are_those_of_the_plain_model(trace: list[dict[str, list[int]]
 
 def test_numbers_must_rise() -> None:
     window = Window()
-    window.push(WindowEntry(3, {}, {}))
+    window.push(FutureBatch(3, {}))
     with pytest.raises(ValueError, match="does not follow"):
-        window.push(WindowEntry(3, {}, {}))
+        window.push(FutureBatch(3, {}))
