@@ -29,10 +29,12 @@ from gids.bench.paper.regimes import (
 from gids.bench.paper.results import paired_ratios, result_files, step_bounds
 from gids.bench.paper.session import SessionEnd, SessionSettings, expected_s, run_session
 from gids.bench.report import html_page, markdown_page
+from gids.bench.report.benchmarks import TARGETS, benchmarks_page
 from gids.cli.options import write_json
 from gids.config import RunConfig
 from gids.errors import UnfinishedWorkError
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 ALL = tuple(REGIMES.values())
 LOADERS = ("gids", "dgl-mmap-tuned", "on-device")
 
@@ -183,6 +185,31 @@ def test_everything_is_written_and_shown(folder: RunsFolder, small: RunConfig, t
     assert "Means of the limit: control group." in text
     assert "runs are still to be made" in text
     assert "none | " in text
+
+
+def test_the_committed_page_is_what_its_files_give() -> None:
+    page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert page == benchmarks_page(REPOSITORY / "experiments" / "results")
+
+
+def test_the_page_says_what_was_missed_and_what_did_not_run(
+    folder: RunsFolder, small: RunConfig, tmp_path: Path
+) -> None:
+    nothing = benchmarks_page(tmp_path)
+    rows = [line for line in nothing.splitlines() if line.endswith("not run yet |")]
+    assert len(rows) == len(TARGETS)
+    assert nothing.count("**Not run yet.**") == 3
+    assert not any(character.isdigit() for row in rows for character in row.split("|")[3])
+    write_results(small, folder, 2, str(tmp_path), write_json)
+    page = benchmarks_page(tmp_path)
+    rows = [line for line in page.splitlines() if line.endswith("not run yet |")]
+    assert len(rows) == 2
+    assert all("`dgl-mmap-128k`" in row for row in rows)
+    assert "IGBH-small, cold, missed: " in page
+    assert "the limiting resource" in page
+    assert "synthetic (`0.01`) data" in page
+    # A step of three mini-batches of nothing is the model's, whatever loads it.
+    assert "`dgl-mmap-tuned`, 1." in page or "`dgl-mmap-tuned`, 0." in page
 
 
 def test_a_folder_of_other_settings_is_refused(small: RunConfig, tmp_path: Path) -> None:
