@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gids.errors import DatasetError
+from gids.graph.dataset import Dataset
 
 Levels = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.float32]
@@ -126,6 +127,32 @@ def save_expected(requests: ExpectedRequests, folder: str | os.PathLike[str]) ->
     partial.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
     partial.replace(index)
     return index
+
+
+def load_expected_of(dataset: Dataset) -> ExpectedRequests | None:
+    """What `gids hotness` saved beside a data set; None where it did not.
+
+    Raises
+    ------
+    DatasetError
+        It was of another data set: the node types, rows or edges are not the same.
+    """
+    requests = load_expected(dataset.path)
+    if requests is None:
+        return None
+    index = Path(dataset.path) / FOLDER / INDEX_NAME
+    edges = requests.settings.get("edges", dataset.graph.num_edges)
+    if edges != dataset.graph.num_edges:
+        raise _of_another(index, f"{dataset.graph.num_edges} edges", f"{edges} edges")
+    for name, levels in requests.levels.items():
+        n_rows = dataset.features[name].n_rows if name in dataset.features else 0
+        if len(levels) != n_rows:
+            raise _of_another(index, f"{n_rows} rows of {name!r}", f"{len(levels)} rows")
+    return requests
+
+
+def _of_another(index: Path, expected: str, found: str) -> DatasetError:
+    return DatasetError(str(index), f"{expected}, as in the data set (run `gids hotness` again)", found)
 
 
 def load_expected(folder: str | os.PathLike[str]) -> ExpectedRequests | None:

@@ -104,7 +104,12 @@ def expect_requests(
         epochs if method is HotnessMethod.MEASURED else 0,
         dispersion,
         {name: _levels_by_row(each, counts[name]) for name, each in features.items()},
-        {"fanouts": repr(sampler.layers), "batch_size": batch_size, "seed": sampler.seed},
+        {
+            "fanouts": repr(sampler.layers),
+            "batch_size": batch_size,
+            "seed": sampler.seed,
+            "edges": graph.num_edges,
+        },
     )
 
 

@@ -14,7 +14,7 @@ from gids.errors import did_you_mean
 from gids.fetch.buffer_load import BULK_MERGE_BYTES, BufferLoad, BufferSource, FilledBuffer
 from gids.fetch.constant_buffer import ConstantBuffer, RowShape, choose_hot_rows, parse_share
 from gids.fetch.device_model import SsdFacts
-from gids.fetch.expected_requests import ExpectedRequests, load_expected
+from gids.fetch.expected_requests import ExpectedRequests, load_expected_of
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.storage_model import storage_model
@@ -86,7 +86,7 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     if dataset is None or not dataset.features:
         return FeatureStore({})
     in_memory, stored = _divided(dataset)
-    requests = load_expected(dataset.path)
+    requests = load_expected_of(dataset)
     if not stored:
         return FeatureStore(in_memory)
     total_bytes = sum(each.n_rows * each.row_bytes for each in stored.values())

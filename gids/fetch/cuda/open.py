@@ -20,7 +20,7 @@ from gids.fetch.cuda.budget import check_budget, usable_bytes
 from gids.fetch.cuda.buffers import PlacedRows, hold_pinned, hold_resident
 from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.cuda.tables import RowSource
-from gids.fetch.expected_requests import ExpectedRequests, load_expected
+from gids.fetch.expected_requests import ExpectedRequests, load_expected_of
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.open import FeatureSettings, rows_to_hold, start_load
 from gids.fetch.storage_model import storage_model
@@ -125,7 +125,7 @@ class _Opening:
         self._cache_bytes = self._parse_cache()
 
     def _load_requests(self) -> ExpectedRequests | None:
-        return None if self._dataset is None else load_expected(self._dataset.path)
+        return None if self._dataset is None else load_expected_of(self._dataset)
 
     def _buffer_bytes(self, value: int | str | float, name: str) -> int:
         if value == "auto":

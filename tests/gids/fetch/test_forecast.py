@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from gids.fetch.expected_requests import (
     counts_of_levels,
     levels_of_counts,
     load_expected,
+    load_expected_of,
     save_expected,
 )
 from gids.fetch.forecast import Forecast
@@ -74,6 +78,25 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "hotness" / "b.npy").unlink()
     with pytest.raises(DatasetError, match="no file"):
         load_expected(tmp_path)
+
+
+def test_hotness_of_another_data_set_is_refused(tmp_path: Path) -> None:
+    graph = Graph.from_coo({("a", "to", "a"): (np.array([0, 1]), np.array([1, 2]))}, {"a": 3})
+    features = {"a": SimpleNamespace(n_rows=3)}
+    dataset: Any = SimpleNamespace(path=tmp_path, graph=graph, features=features)
+    assert load_expected_of(dataset) is None
+    for counts, edges, message in (
+        ({"a": np.ones(3)}, 2, ""),
+        ({"a": np.ones(4)}, 2, "3 rows of 'a'.*gids hotness"),
+        ({"a": np.ones(3)}, 5, "2 edges.*gids hotness"),
+        ({"a": np.ones(3), "b": np.ones(1)}, 2, "0 rows of 'b'"),
+    ):
+        save_expected(replace(requests_of(counts), settings={"edges": edges}), tmp_path)
+        if message:
+            with pytest.raises(DatasetError, match=message):
+                load_expected_of(dataset)
+        else:
+            assert load_expected_of(dataset) is not None
 
 
 def table_of(tmp_path: Path, n_rows: int, row_bytes: int) -> StoredTable:
