@@ -173,12 +173,16 @@ def _run_plan(
 
 
 def configured_sizes(run: SampledRun, config: RunConfig, best: Sizes) -> Sizes:
-    """Sizes of the configuration, the best ones where it says ``auto``."""
+    """Sizes of the configuration, the best ones where it says ``auto``: a cache of what the buffer leaves."""
     loader = config.loader
     cache, buffer, window = loader.cache, loader.cpu_buffer, loader.window
+    buffer_bytes = (
+        best.cpu_buffer_bytes if buffer == "auto" else parse_share(buffer, run.features_bytes, "cpu_buffer")
+    )
+    rest_bytes = max(loader.page_bytes, best.cache_bytes + best.cpu_buffer_bytes - buffer_bytes)
     return Sizes(
-        best.cache_bytes if cache == "auto" else parse_share(cache, run.features_bytes, "cache"),
-        best.cpu_buffer_bytes if buffer == "auto" else parse_share(buffer, run.features_bytes, "cpu_buffer"),
+        rest_bytes if cache == "auto" else parse_share(cache, run.features_bytes, "cache"),
+        buffer_bytes,
         window if isinstance(window, int) else best.window,
     )
 

@@ -14,8 +14,9 @@ from bam.storage.monitored import MonitoredEngine
 from bam.storage.native import NativeEngine
 from gids.bench.loaders.base import BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.recorded import RecordedBatches
-from gids.bench.run_plan import best_sizes, sample_run
+from gids.bench.run_plan import best_sizes, configured_sizes, sample_run
 from gids.config.sections import RunConfig
+from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.graph import Graph
@@ -45,7 +46,7 @@ class GidsLoader(BenchLoader):
             "ssd": loader.ssd,
             "calibration": loader.calibration,
         }
-        self._opened: FeatureStore | None = None
+        self._opened: FeatureStore | GpuFeatureStore | None = None
         if self.device.is_gpu:
             return  # the first loader opens the features where it wants them
         self._opened = open_features(data.dataset, FeatureSettings(**self._settings, wrap=self._monitored))
@@ -54,17 +55,17 @@ class GidsLoader(BenchLoader):
         self.monitors = [each for each in self.monitors if each.is_open]
 
     def _planned_cache(self) -> int:
-        """What `gids plan` recommends."""
+        """What `gids plan` recommends beside the constant buffer that is configured."""
         from gids.bench.data import train_plan_of  # which imports the loaders
 
         plan = train_plan_of(self.config, self.data)
         run = sample_run(self.data, self.config, plan, compute=False, n_batches=_PLAN_BATCHES)
-        return best_sizes(run, self.config).cache_bytes
+        return configured_sizes(run, self.config, best_sizes(run, self.config)).cache_bytes
 
     @property
     def store(self) -> FeatureStore:
         """Its feature tables; with a GPU there are none before something is to be delivered."""
-        if self._opened is None:
+        if not isinstance(self._opened, FeatureStore):
             raise ClosedError("features")
         return self._opened
 

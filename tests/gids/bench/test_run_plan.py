@@ -88,6 +88,11 @@ def test_a_plan_counts_the_reads_of_what_is_missing(
     sizes = configured_sizes(run, config, best)
     assert sizes.cache_bytes == int(0.2 * run.features_bytes)
     assert configured_sizes(run, _automatic(config), best) == replace(best, window=sizes.window)
+    beside = configured_sizes(run, replace(config, loader=replace(config.loader, cache="auto")), best)
+    assert beside.cpu_buffer_bytes == sizes.cpu_buffer_bytes > 0
+    assert beside.cache_bytes + beside.cpu_buffer_bytes == max(
+        best.cache_bytes, 4096 + sizes.cpu_buffer_bytes
+    )
     cost = CostModel.linear(10, 1) if measured else None
     storage = StorageModel(rules=ReadRules(4096, 65536, 8192), cost=cost)
     plan = make_plan(run, config, storage, sizes)
