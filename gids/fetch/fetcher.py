@@ -111,6 +111,11 @@ class _Result:
     batch: SampledBatch
     fetched: Fetched
 
+    @property
+    def reads(self) -> int:
+        """That were issued for it."""
+        return sum(each.reads for each in self.fetched.counts.values())
+
 
 class Fetcher:
     """Reads mini-batches in the order they were announced. Used by one thread; one for each iteration.
@@ -251,21 +256,27 @@ class Fetcher:
         self.last_group = n_batches
         for _ in group:
             self._window.pop()
+        results: list[_Result | StorageError] = []
         try:
-            self._done.extend(self._read_group(group))
+            results += self._read_group(group)
         except StorageError as error:
             if n_batches == 1:
                 raise
             logger.warning("%s; %d mini-batches are read one by one", error, n_batches)
-            self._read_one_by_one(group)
+            results += self._read_one_by_one(group)
+        if self._accumulator is not None:
+            self._accumulator.observe(sum(each.reads for each in results if isinstance(each, _Result)))
+        self._done.extend(results)
 
-    def _read_one_by_one(self, group: Sequence[_Announced]) -> None:
+    def _read_one_by_one(self, group: Sequence[_Announced]) -> list[_Result | StorageError]:
         """So that an error reaches the mini-batch that needs the bytes, and none before it."""
+        results: list[_Result | StorageError] = []
         try:
             for each in group:
-                self._done.extend(self._read_group([each]))
+                results += self._read_group([each])
         except StorageError as error:
-            self._done.append(error)
+            results.append(error)
+        return results
 
     def _group_size(self) -> GroupSize:
         if self._accumulator is None:
@@ -283,8 +294,6 @@ class Fetcher:
                 tensors[i][name], counts[i][name] = parts[i], shares[i]
         reads = sum(each.reads for part in counts for each in part.values())
         self._store.settled = self._store.keeps_all and reads == 0
-        if self._accumulator is not None:
-            self._accumulator.observe(reads)
         return [
             _Result(each.plan.batch, Fetched(part, cost))
             for each, part, cost in zip(group, tensors, counts, strict=True)

@@ -312,7 +312,8 @@ def test_an_error_reaches_the_mini_batch_that_needs_the_bytes(tmp_path: Path) ->
     with open(tmp_path / "a.npy", "r+b") as file:
         file.truncate(128 + 50 * 512)
     store = FeatureStore({"a": StoredTable("a", array)})
-    fetcher = Fetcher(store, OutputPool(), Accumulator(storage(RULES[0], 1000.0), 2**40, 0.95))
+    accumulator = Accumulator(storage(RULES[0], 1000.0), 2**40, 0.95)
+    fetcher = Fetcher(store, OutputPool(), accumulator)
     asked = [np.arange(begin, begin + 10) for begin in (0, 20, 60, 30)]
     for ids in asked:
         fetcher.announce(Nodes({"a": ids}))
@@ -320,4 +321,7 @@ def test_an_error_reaches_the_mini_batch_that_needs_the_bytes(tmp_path: Path) ->
         np.testing.assert_array_equal(fetcher.fetch()[1].tensors["a"].numpy(), rows[ids])
     with pytest.raises(bam.StorageError):
         fetcher.fetch()
+    # Read one by one, it was one group all the same.
+    assert (accumulator.report().groups, accumulator.report().batches) == (1, 4)
+    assert accumulator.report().history == ((4, accumulator.report().reads),)
     store.close()
