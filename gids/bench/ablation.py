@@ -9,26 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bam.bench.machine import command, commit
 from bam.config import PolicyKind
 from bam.errors import ConfigError
-from gids.bench.belady_gap import optimal_misses, page_trace
 from gids.bench.ceilings import measure_ceilings
-from gids.bench.child import small_plan
-from gids.bench.data import open_data, train_plan_of
-from gids.bench.e2e import SCHEMA, describe_data, describe_run_machine, equalities, measure, record_batches
+from gids.bench.data import open_data
+from gids.bench.e2e import (
+    SCHEMA,
+    describe_data,
+    describe_run_machine,
+    equalities,
+    fewest_misses,
+    measure,
+    record_batches,
+)
 from gids.bench.job import Job, JobKind
-from gids.bench.loaders import LoaderData
-from gids.bench.recorded import open_recorded
 from gids.bench.report.svg import Bar, stacked_bars
 from gids.bench.report.tables import Table
-from gids.bench.sources import SampledSource
 from gids.config.read import as_table
 from gids.config.sections import LoaderConfig, RunConfig
 from gids.fetch.constant_buffer import parse_share
-from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.progress import Progress, no_progress
 
 logger = logging.getLogger(__name__)
@@ -110,8 +110,11 @@ def run_ablation(
     Raises
     ------
     ConfigError, DatasetError
-        Before any variant runs.
+        Before any variant runs; also where everything is to be delivered before the clock starts: a warm
+        cache says nothing of what fills it.
     """
+    if config.bench.warm:
+        raise ConfigError("bench.warm", True, "false: techniques are compared by what they read")
     with tempfile.TemporaryDirectory(prefix="gids-ablation-", dir=work) as folder:
         data = open_data(config.data, root, Path(folder))
         sizes = [each.n_rows * each.row_bytes for each in data.dataset.features.values()]
@@ -120,7 +123,7 @@ def run_ablation(
         verified = bench.steps if bench.verify_steps < 0 else min(bench.steps, bench.verify_steps)
         job = Job(JobKind.TIME, "gids", bench.steps, verified, config, str(root), folder)
         job = replace(job, recorded=record_batches(job, data, progress))
-        fewest = _fewest_reads(data, job, compared["none"])
+        fewest = _fewest_reads(job, compared["none"])
         largest = data.files()[0]
         loaders: dict[str, dict[str, Any]] = {}
         result = {
@@ -143,26 +146,18 @@ def run_ablation(
     return {**result, "equal": equalities(loaders)}
 
 
-def _fewest_reads(data: LoaderData, job: Job, loader: LoaderConfig) -> int:
-    """Misses of Belady's optimum with all of the memory."""
+def _fewest_reads(job: Job, loader: LoaderConfig) -> int | None:
+    """Misses of Belady's optimum with all of the memory; None where they were not found."""
     assert isinstance(loader.cache, int)
     lines = max(1, loader.cache // loader.page_bytes)
-    store = open_features(
-        data.dataset, FeatureSettings(cache=loader.page_bytes, page_bytes=loader.page_bytes)
-    )
-    try:
-        # Each variant warms up with mini-batches of few seeds, whose misses do not count.
-        warm_up = SampledSource(data.dataset.graph, small_plan(train_plan_of(job.config, data))).batches(0)
-        before = page_trace(store, warm_up)
-        recorded = open_recorded(job.recorded)
-        trace = page_trace(store, (recorded[i] for i in range(len(recorded))))
-        return optimal_misses(np.concatenate([before, trace]), lines, len(before))
-    finally:
-        store.close()
+    config = replace(job.config, loader=loader)
+    found = fewest_misses(replace(job, config=config, cache_lines=lines))
+    return None if found is None else int(found["optimal_misses"])
 
 
-def _ratio(found: Mapping[str, Any], fewest: int) -> float | None:
-    if "failed" in found or not fewest:
+def _ratio(found: Mapping[str, Any], fewest: int | None) -> float | None:
+    """None where the variant did not read the whole trace."""
+    if "failed" in found or found["steps"] < found["asked_steps"] or not fewest:
         return None
     return float(sum(each["pages_read"] for each in found["node_types"].values()) / fewest)
 

@@ -142,12 +142,24 @@ def measure(job: Job, data: LoaderData, *, belady: bool = True) -> dict[str, Any
 
 def _belady(job: Job, result: Mapping[str, Any]) -> dict[str, Any] | None:
     """How far the run is from the fewest reads; None where it does not say what it read, or was warm."""
-    lines = [table.get("cache_lines", 0) for table in result["path"].get("features", {}).values()]
+    tables = result["path"].get("features", {}).values()
+    lines = [table.get("cache_lines", 0) for table in tables]
     if job.config.bench.warm or not any(lines):
         return None
     misses = sum(counts["pages_read"] for counts in result["node_types"].values())
-    asked = replace(job, kind=JobKind.BELADY, steps=result["steps"], cache_lines=max(lines), misses=misses)
-    found = _afterwards(asked)
+    if job.config.loader.cpu_buffer == "auto":
+        # What is available now is not what was then: the rows it held, and no others, were constant.
+        held = sum(table.get("constant_row_bytes", 0) for table in tables)
+        job = replace(job, config=replace(job.config, loader=replace(job.config.loader, cpu_buffer=held)))
+    return fewest_misses(replace(job, steps=result["steps"], cache_lines=max(lines), misses=misses))
+
+
+def fewest_misses(job: Job) -> dict[str, Any] | None:
+    """The fields of `belady` for a job's `steps`, `cache_lines` and `misses`, found in a process of its own.
+
+    None where that failed.
+    """
+    found = _afterwards(replace(job, kind=JobKind.BELADY))
     if "failed" in found:
         logger.warning("Belady's optimum was not found: %s", found["failed"])
     return found.get("belady")

@@ -107,6 +107,7 @@ class FeatureStore:
                 "constant_rows": buffer.n_rows,
                 "constant_rows_loaded": buffer.n_loaded,
                 "constant_bytes": buffer.nbytes,
+                "constant_row_bytes": buffer.n_rows * buffer.row_bytes,
             }
             if self._load is not None and self._load.error is not None:
                 described[name]["constant_error"] = str(self._load.error)

@@ -12,7 +12,7 @@ import pytest
 
 from bam.errors import ConfigError
 from bam.native import available
-from gids.bench.ablation import ablation_plot, ablation_table, run_ablation, variants
+from gids.bench.ablation import _ratio, ablation_plot, ablation_table, run_ablation, variants
 from gids.cli.main import main
 from gids.config import RunConfig
 from gids.config.sections import LoaderConfig
@@ -66,6 +66,18 @@ def test_table_plot_and_page(result: dict[str, Any]) -> None:
     )
     for field in ("optimal_misses", "loaders.<name>.settings", "loaders.<name>.belady_ratio"):
         assert f"`{field}`" in section
+
+
+def test_a_variant_that_stopped_early_has_no_ratio() -> None:
+    found = {"steps": 3, "asked_steps": 3, "node_types": {"a": {"pages_read": 6}, "b": {"pages_read": 2}}}
+    assert _ratio(found, 4) == 2.0
+    assert _ratio({**found, "steps": 2}, 4) is None
+    assert _ratio(found, 0) is _ratio(found, None) is _ratio({"failed": "no"}, 4) is None
+
+
+def test_a_warm_run_is_refused(config: RunConfig, root: Path) -> None:
+    with pytest.raises(ConfigError, match="warm"):
+        run_ablation(replace(config, bench=replace(config.bench, warm=True)), root)
 
 
 def test_a_variant_that_failed_is_shown() -> None:

@@ -16,7 +16,7 @@ import pytest
 from documented_fields import documented
 
 from bam.native import available
-from gids.bench import child, launch
+from gids.bench import child, e2e, launch
 from gids.bench.e2e import equalities, ratios, run_e2e
 from gids.bench.job import Job, JobKind
 from gids.bench.launch import child_environment, run_job
@@ -45,6 +45,25 @@ def test_loaders_delivered_and_learned_the_same(result: dict[str, Any]) -> None:
     for key in ("batches_sha256", "features_sha256", "rows_requested", "rows_distinct", "edges"):
         assert gids[key] == mapped[key]
     assert gids["rows_requested"] > gids["rows_distinct"] > 0
+
+
+def test_the_optimum_has_the_constant_rows_of_the_run(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``auto`` would be another size, in another process at another time."""
+    asked: list[Job] = []
+
+    def run_job(job: Job) -> dict[str, Any]:
+        asked.append(job)
+        return {"memory": {}, "belady": {}}
+
+    monkeypatch.setattr(e2e, "run_job", run_job)
+    loader = replace(config.loader, cpu_buffer="auto")
+    job = Job(JobKind.TIME, "gids", 3, 0, replace(config, loader=loader), "", "")
+    features = {name: {"cache_lines": 7, "constant_row_bytes": 100} for name in "ab"}
+    e2e._belady(job, {"path": {"features": features}, "node_types": {}, "steps": 2})
+    assert asked[0].config.loader.cpu_buffer == 200
+    assert (asked[0].kind, asked[0].steps, asked[0].cache_lines) == (JobKind.BELADY, 2, 7)
 
 
 def test_where_rows_came_from_adds_up(result: dict[str, Any]) -> None:
