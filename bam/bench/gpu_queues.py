@@ -53,7 +53,7 @@ def _requests_per_s(gpu: CupyGpu, cached: bool, rounds: int) -> float:
             first = number * N_REQUESTS
             ids = gpu.vector(np.random.default_rng(number).permutation(N_REQUESTS) + first, np.int64)
             batch = CRowBatch(ids.address, None, None, 0, N_REQUESTS, 1, PAGE_BYTES, 1, 0, 0)
-            batch.few_parts[0] = CBatchPart(0, 2**31, 0, out.address, None, None, 0)
+            batch.few_parts[0] = CBatchPart(0, 2**31, 0, out.address, None)
 
             def ask(batch: CRowBatch = batch) -> None:
                 gpu.launch("bam_submit_rows", gpu.grids["bam_submit_rows"], [store, batch])

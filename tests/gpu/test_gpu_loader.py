@@ -72,7 +72,6 @@ def usual(dataset: Dataset, **settings: Any) -> DataLoader:
         "shuffle": True,
         "seed": 3,
         "labels": "19",
-        "device": "cuda",
     }
     return DataLoader(dataset, checks.SEEDS, checks.neighbor(), device="cuda", **{**defaults, **settings})
 

@@ -94,7 +94,7 @@ class CupyGpu(Gpu):
         self.add_kernels(nvrtc.KERNEL_FOLDER / "read_path.cu")
         self.list_grid = Grid(4 * n_processors, 256)
         self.grids = {
-            "bam_submit_rows": Grid(1 + 2 * n_processors, 512),
+            "bam_submit_rows": Grid(n_processors, 512),  # a block each: one drains, the others look up
             "bam_drain_flight": Grid(1, 1024),
             "bam_fill_lines": Grid(4 * n_processors, 256),
             "bam_gather_rows": Grid(2 * n_processors, 256),

@@ -137,7 +137,9 @@ FLIGHT = np.dtype(
         ("claims", "u4"),
         ("bypasses", "u4"),
         ("constant_rows", "u4"),
-        ("reserved", "u4"),
+        ("left", "u4"),
+        ("wants_credit", "u4"),
+        ("reserved", "u4", 3),
     ]
 )
 
@@ -171,4 +173,5 @@ assert ctypes.sizeof(CDeviceStore) == 208
 assert ctypes.sizeof(CArrayView) == 224
 assert ctypes.sizeof(CBatchPart) == 120
 assert ctypes.sizeof(CRowBatch) == 56 + FEW_PARTS * 120
-assert FLIGHT_REPORT.itemsize == FLIGHT.itemsize == PART_COUNTS.itemsize == 48
+assert FLIGHT_REPORT.itemsize == PART_COUNTS.itemsize == 48
+assert FLIGHT.itemsize == 64

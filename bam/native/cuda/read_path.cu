@@ -7,7 +7,7 @@
 
 using P = bam::DevicePlatform;
 
-extern "C" __global__ void __launch_bounds__(512) bam_submit_rows(const __grid_constant__ bam::DeviceStore store,
+extern "C" __global__ void __launch_bounds__(512, 1) bam_submit_rows(const __grid_constant__ bam::DeviceStore store,
                                                                   const __grid_constant__ bam::RowBatch batch) {
   bam::submit_rows<P>(store, batch);
 }

@@ -1,63 +1,12 @@
-// Fills the lines that a flight claimed, and copies rows to the output.
+// Fills the lines that a flight claimed, and copies the rows that had to be waited for to the output.
 //
 // Two kernels: a piece that joined a read of its own flight finds the bytes in the line, and no warp has to wait for
-// another of the same launch, which might not have started. Staging is read over PCIe once, with 16-byte loads.
+// another of the same launch, which might not have started.
 #pragma once
 
-#include "bam/device_rows.h"
+#include "bam/device_copy.h"
 
 namespace bam {
-
-struct alignas(16) Chunk {
-  uint64_t low, high;
-};
-
-// Copies, by a whole warp.
-template <class P, class Unit>
-BAM_HD void copy_units(uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  constexpr uint32_t kTogether = sizeof(Unit) == 16 ? 4 : 2;  // loads in flight of one lane
-  const Unit* source = reinterpret_cast<const Unit*>(from);
-  Unit* target = reinterpret_cast<Unit*>(to);
-  uint32_t n = bytes / sizeof(Unit), lane = P::lane();
-  BAM_NO_UNROLL for (uint32_t begin = 0; begin < n; begin += kTogether * kWarp) {
-    Unit units[kTogether];
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint32_t at = begin + i * kWarp + lane;
-      if (at < n) units[i] = P::load_fresh(source + at);
-    }
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint32_t at = begin + i * kWarp + lane;
-      if (at < n) target[at] = units[i];
-    }
-  }
-}
-
-// The largest unit of a copy that fits both addresses and the length.
-BAM_HD inline uint32_t copy_unit(const uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  uint64_t bits = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes | 16;
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
-
-// A piece whose place, in memory or in its page, is no multiple of 16.
-template <class P>
-BAM_HD BAM_RARE void copy_uneven(uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  switch (copy_unit(to, from, bytes)) {
-    case 16: return copy_units<P, Chunk>(to, from, bytes);
-    case 8: return copy_units<P, uint64_t>(to, from, bytes);
-    case 4: return copy_units<P, uint32_t>(to, from, bytes);
-    case 2: return copy_units<P, uint16_t>(to, from, bytes);
-    default: return copy_units<P, uint8_t>(to, from, bytes);
-  }
-}
-
-// How the read into a flight's slot ended. Of a flight that is stuck, results may still change: the completion may come
-// any time, to a kernel of another stream.
-template <class P>
-BAM_HD ReadResult result_in(const DeviceStore& store, const Flight& flight, uint64_t slot) {
-  if (flight.stuck == 0) return store.results[slot];
-  // acquire: pairs with the release in note_completion(), so that the bytes are there with a result that says so
-  return typename P::template Atomic<ReadResult>(store.results[slot]).load(P::acquire);
-}
 
 // Kernel: the pages that the flight read for lines go from staging to the lines.
 template <class P>
@@ -128,63 +77,6 @@ BAM_HD constexpr bool holds_pin(SourceKind kind) {
   return kind == SourceKind::hit || kind == SourceKind::joined || kind == SourceKind::claimed;
 }
 
-// Pieces a warp takes at a time. Few when they are long, so that all warps finish together. reads.py makes the grid
-// for it.
-BAM_HD constexpr uint32_t pieces_per_warp(const RowBatch& batch) { return batch.row_bytes > 2048 ? 8 : kWarp; }
-
-constexpr uint32_t kSegmentBytes = kWarp * sizeof(Chunk);
-
-// log2 of how many segments the longest piece of a batch has, rounded up.
-BAM_HD constexpr uint32_t segment_shift(const DeviceStore& store, const RowBatch& batch) {
-  uint32_t page_bytes = 1u << store.page_shift, shift = 0;
-  uint32_t longest = batch.row_bytes < page_bytes ? batch.row_bytes : page_bytes;
-  while ((kSegmentBytes << shift) < longest) shift++;
-  return shift;
-}
-
-// Copies the pieces of the first `n_lanes` lanes (8 or 32) by the whole warp: 16 bytes a lane and segment, and so many
-// segments together that memory is kept busy, whether pieces are short or long.
-// `fresh`: from memory that the host writes.
-template <class P, bool fresh>
-BAM_HD void copy_segments(uint64_t to, uint64_t from, uint32_t length, uint32_t n_lanes, uint32_t shift) {
-  constexpr uint32_t kTogether = 8;
-  uint32_t n_segments = n_lanes << shift;
-  auto place = [&](uint32_t segment) {
-    return (segment & ((1u << shift) - 1)) * kSegmentBytes + P::lane() * static_cast<uint32_t>(sizeof(Chunk));
-  };
-  BAM_NO_UNROLL for (uint32_t first = 0; first < n_segments; first += kTogether) {
-    Chunk chunks[kTogether];
-    uint32_t copied = 0;
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint32_t piece = (first + i) >> shift, at = place(first + i);
-      uint64_t bytes = P::shuffle(from, piece) + at;
-      if (at < P::shuffle(length, piece)) {
-        const Chunk* source = reinterpret_cast<const Chunk*>(bytes);
-        if constexpr (fresh) chunks[i] = P::load_fresh(source);
-        else chunks[i] = P::load_once(source);
-        copied |= 1u << i;
-      }
-    }
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint64_t target = P::shuffle(to, (first + i) >> shift) + place(first + i);
-      if ((copied >> i & 1) != 0) *reinterpret_cast<Chunk*>(target) = chunks[i];
-    }
-  }
-}
-
-template <class P>
-BAM_HD void copy_pieces(uint64_t to, uint64_t from, uint32_t length, bool fresh, uint32_t n_lanes, uint32_t shift) {
-  bool even = ((to | from | length) & (sizeof(Chunk) - 1)) == 0;
-  uint32_t uneven = P::ballot(!even && length != 0), even_length = even ? length : 0;
-  if (P::ballot(fresh) != 0) copy_segments<P, true>(to, from, even_length, n_lanes, shift);
-  else copy_segments<P, false>(to, from, even_length, n_lanes, shift);
-  for (; uneven != 0; uneven &= uneven - 1) {
-    uint32_t lane = lowest_bit(uneven);
-    copy_uneven<P>(reinterpret_cast<uint8_t*>(P::shuffle(to, lane)),
-                   reinterpret_cast<const uint8_t*>(P::shuffle(from, lane)), P::shuffle(length, lane));
-  }
-}
-
 // A warp copies some pieces and gives their pins back.
 template <class P>
 BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin) {
@@ -192,6 +84,8 @@ BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   uint32_t number = begin + P::lane(), n_lanes = pieces_per_warp(batch);
   uint64_t slot = uint64_t{batch.flight} * store.slots_per_flight + number;
   uint64_t source = P::lane() < n_lanes && number < batch.n_pieces() ? store.sources[slot] : 0;
+  if ((source & kCopied) != 0) source = 0;
+  if (P::ballot(source != 0) == 0) return;
   SourceKind kind = kind_of(source);
   Piece piece{};
   ReadResult failure = 0;
@@ -203,7 +97,7 @@ BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   uint64_t from = reinterpret_cast<uint64_t>(bytes_of<P>(store, source, slot, piece));
   uint32_t length = failure == 0 ? piece.length : 0;
   P::sync_warp();  // bytes that a lane acquired, of a line or a slot, are copied by all
-  copy_pieces<P>(to, from, length, kind == SourceKind::bypass, n_lanes, segment_shift(store, batch));
+  copy_pieces<P, 8>(to, from, length, kind == SourceKind::bypass, n_lanes, segment_shift(store, batch));
   P::sync_warp();  // all lanes have read the line
   if (failure != 0) {
     store.results[slot] = failure;
@@ -233,7 +127,7 @@ BAM_HD inline void report_flight(const DeviceStore& store, const RowBatch& batch
   report = found;
   // The commands of a stuck flight are still to come back, and are counted when they do.
   if (flight.stuck == 0) flight.submitted = flight.completed = 0;
-  flight.looked_up = flight.gathered = 0;
+  flight.looked_up = flight.gathered = flight.left = flight.wants_credit = 0;
   flight.hits = flight.joins = flight.claims = flight.bypasses = flight.constant_rows = 0;
   flight.first_failed = kNoPiece;
 }
@@ -245,6 +139,7 @@ BAM_HD void gather_rows(const DeviceStore& store, const RowBatch& batch, FlightR
   uint32_t n_pieces = batch.n_pieces(), n_warps = P::blocks() * (P::threads() / kWarp);
   uint32_t warp = P::block() * (P::threads() / kWarp) + P::thread() / kWarp;
   uint32_t share = pieces_per_warp(batch);
+  if (flight.left == 0) n_pieces = 0;  // submit_rows copied them all
   for (uint64_t begin = uint64_t{warp} * share; begin < n_pieces; begin += uint64_t{n_warps} * share)
     gather_pieces<P>(store, batch, static_cast<uint32_t>(begin));
   P::any_in_block(false);  // every thread of the block is done

@@ -121,7 +121,7 @@ BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_
   return {page_id, in_page, length, out, constant, resident, true};
 }
 
-// Where the bytes of a piece are, from submit_rows to gather_rows: `kind << 56 | line`.
+// Where the bytes of a piece are, from submit_rows to gather_rows: `kind << 56 | line`, and kCopied.
 enum class SourceKind : uint32_t {
   none,      // an empty piece
   constant,  // in pinned host memory, for good
@@ -136,8 +136,10 @@ enum class SourceKind : uint32_t {
 BAM_HD constexpr uint64_t make_source(SourceKind kind, uint64_t line_id) {
   return static_cast<uint64_t>(kind) << 56 | line_id;
 }
+// They are in the output already.
+constexpr uint64_t kCopied = uint64_t{1} << 55;
 BAM_HD constexpr SourceKind kind_of(uint64_t source) { return static_cast<SourceKind>(source >> 56); }
-BAM_HD constexpr uint64_t line_of(uint64_t source) { return source & ((uint64_t{1} << 56) - 1); }
+BAM_HD constexpr uint64_t line_of(uint64_t source) { return source & (kCopied - 1); }
 
 // The claimed line of a read that failed: whoever joined it learns that from the line, this batch from the source.
 template <class P>

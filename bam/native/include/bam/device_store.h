@@ -41,9 +41,11 @@ struct Flight {
   uint32_t gathered;      // blocks
   uint32_t hits, joins, claims, bypasses;
   uint32_t constant_rows;
-  uint32_t reserved;
+  uint32_t left;          // pieces that submit_rows did not copy: gather_rows does
+  uint32_t wants_credit;  // somebody found a queue full
+  uint32_t reserved[3];
 };
-static_assert(sizeof(Flight) == 48, "ABI");
+static_assert(sizeof(Flight) == 64, "ABI");
 
 // What the host learns of a flight; in pinned memory.
 struct FlightReport {

@@ -1,11 +1,12 @@
 // Looks up the pages of a flight's pieces and writes a command for each that must be read.
 //
-// A warp takes 32 pieces at a time. It probes the set of each as one (a lane a way), then every lane pins its own
-// line, so 32 look-ups are in the memory system together. Block 0 drains completions until all are submitted, so
-// credit always comes back.
+// A warp takes some pieces at a time. It probes the set of each as one (a lane a way), then every lane pins its own
+// line, so the look-ups are in the memory system together. When the commands are in the queues it copies what is there
+// already, so pins of hits drop at once, and reads are under way meanwhile. Block 0 drains completions until all are
+// submitted, so credit always comes back.
 #pragma once
 
-#include "bam/device_rows.h"
+#include "bam/device_copy.h"
 
 namespace bam {
 
@@ -89,11 +90,12 @@ BAM_HD void give_up(const DeviceStore& store, uint64_t slot, uint64_t source, ui
 
 // Tickets of one queue for up to `wanted` commands, for lane 0 of a warp; none when nothing comes back in time.
 template <class P>
-BAM_HD TicketRun reserve_in_time(const DeviceStore& store, uint32_t queue, uint32_t wanted) {
+BAM_HD TicketRun reserve_in_time(const DeviceStore& store, Flight& flight, uint32_t queue, uint32_t wanted) {
   uint64_t begin = P::now_ns();
   for (;;) {
     TicketRun run = try_reserve<P>(store.queues[queue], wanted);
     if (run.count != 0 || P::now_ns() - begin > store.timeout_ns) return run;
+    typename P::template Atomic<uint32_t>(flight.wants_credit).store(1, P::relaxed);
     P::pause();
   }
 }
@@ -105,7 +107,7 @@ BAM_HD void submit_warp(const DeviceStore& store, Flight& flight, uint32_t queue
   for (uint32_t wanting = P::ballot(wants); wanting != 0; wanting = P::ballot(wants)) {
     TicketRun run{0, 0};
     if (P::lane() == 0) {
-      run = reserve_in_time<P>(store, queue, count_bits(wanting));
+      run = reserve_in_time<P>(store, flight, queue, count_bits(wanting));
       // before any of them can complete
       typename P::template Atomic<uint32_t>(flight.submitted).fetch_add(run.count, P::relaxed);
     }
@@ -132,7 +134,7 @@ BAM_HD void submit_warp(const DeviceStore& store, Flight& flight, uint32_t queue
 
 // What a warp counts for its flight.
 struct WarpCounts {
-  uint32_t looked_up = 0, hits = 0, joins = 0, claims = 0, bypasses = 0, constant_rows = 0;
+  uint32_t looked_up = 0, hits = 0, joins = 0, claims = 0, bypasses = 0, constant_rows = 0, left = 0;
 };
 
 template <class P>
@@ -145,17 +147,33 @@ BAM_HD void add_counts(Flight& flight, const WarpCounts& counts) {
   add(flight.claims, counts.claims);
   add(flight.bypasses, counts.bypasses);
   add(flight.constant_rows, counts.constant_rows);
+  add(flight.left, counts.left);
   add(flight.looked_up, counts.looked_up);
 }
 
-// A warp looks up 32 pieces and submits their commands.
+// A warp copies the pieces whose bytes are there, and gives the pins of hits back.
+template <class P>
+BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const Piece& piece, const Acquired& got,
+                         bool hit) {
+  uint64_t from = reinterpret_cast<uint64_t>(piece.constant);
+  if (hit) from = reinterpret_cast<uint64_t>(line_bytes<P>(store, got.line_id) + piece.in_page);
+  uint32_t length = from != 0 ? piece.length : 0;
+  if (P::ballot(length != 0) == 0) return;
+  P::sync_warp();  // bytes of a line that a lane acquired are copied by all
+  copy_pieces<P, 8>(reinterpret_cast<uint64_t>(piece.out), from, length, false, pieces_per_warp(batch),
+                    segment_shift(store, batch));
+  P::sync_warp();  // all lanes have read the line
+  if (hit) unpin<P>(store.cache.lines[got.line_id]);
+}
+
+// A warp looks up some pieces, submits their commands, and copies what is there.
 template <class P>
 BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, uint32_t queue,
                           WarpCounts& counts) {
   Flight& flight = store.flights[batch.flight];
   uint32_t number = begin + P::lane();
   uint64_t slot = uint64_t{batch.flight} * store.slots_per_flight + number;
-  bool exists = number < batch.n_pieces(), possible = flight.stuck == 0;
+  bool exists = P::lane() < pieces_per_warp(batch) && number < batch.n_pieces(), possible = flight.stuck == 0;
   Piece piece{};
   if (exists) piece = piece_of(batch, store.page_shift, number);
   bool wanted = piece.length != 0 && piece.in_range && piece.constant == nullptr;
@@ -164,21 +182,25 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   Acquired got{Outcome::bypass, 0};
   if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible);
   bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
+  bool hit = wanted && got.outcome == Outcome::hit;
   if (exists) {
     uint64_t source = wanted ? make_source(source_kind(got.outcome), got.line_id) : 0;
     SourceKind kept = piece.resident ? SourceKind::resident : SourceKind::constant;
-    store.sources[slot] = piece.constant != nullptr ? make_source(kept, 0) : source;
+    if (piece.constant != nullptr) source = make_source(kept, 0);
+    store.sources[slot] = hit || piece.constant != nullptr ? source | kCopied : source;
     if (reads) store.results[slot] = kPending;
     if (piece.length != 0 && !piece.in_range) give_up<P>(store, slot, 0, kOutOfRange);
     if (wanted && !possible) give_up<P>(store, slot, 0, kTimedOut);
   }
   counts.looked_up += count_bits(P::ballot(exists));
-  counts.hits += count_bits(P::ballot(wanted && got.outcome == Outcome::hit));
+  counts.hits += count_bits(P::ballot(hit));
   counts.joins += count_bits(P::ballot(wanted && got.outcome == Outcome::joined));
   counts.claims += count_bits(P::ballot(reads && got.outcome == Outcome::claimed));
   counts.bypasses += count_bits(P::ballot(reads && got.outcome == Outcome::bypass));
   counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && number % batch.pages_per_row == 0));
+  counts.left += count_bits(P::ballot(piece.length != 0 && !hit && piece.constant == nullptr));
   submit_warp<P>(store, flight, queue, piece.page_id, slot, reads);
+  copy_present<P>(store, batch, piece, got, hit);
 }
 
 // Kernel of at least two blocks.
@@ -187,13 +209,20 @@ BAM_HD void submit_rows(const DeviceStore& store, const RowBatch& batch) {
   Flight& flight = store.flights[batch.flight];
   uint32_t n_pieces = batch.n_pieces();
   if (P::block() == 0) {
+    // Not before there may be completions: looking for them is a read over PCIe.
+    auto nothing_to_drain = [&] {
+      return load_counter<P>(flight.looked_up) != n_pieces && load_counter<P>(flight.submitted) == 0 &&
+             load_counter<P>(flight.wants_credit) == 0;
+    };
+    while (P::any_in_block(P::thread() == 0 && nothing_to_drain())) P::pause();
     drain_until<P>(store, ~uint64_t{0}, [&] { return load_counter<P>(flight.looked_up) == n_pieces; });
     return;
   }
   uint32_t warps_per_block = P::threads() / kWarp, n_warps = (P::blocks() - 1) * warps_per_block;
   uint32_t warp = (P::block() - 1) * warps_per_block + P::thread() / kWarp, queue = warp % store.n_queues;
   WarpCounts counts;
-  for (uint64_t begin = uint64_t{warp} * kWarp; begin < n_pieces; begin += uint64_t{n_warps} * kWarp)
+  uint32_t share = pieces_per_warp(batch);
+  for (uint64_t begin = uint64_t{warp} * share; begin < n_pieces; begin += uint64_t{n_warps} * share)
     submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), queue, counts);
   if (P::lane() == 0) add_counts<P>(flight, counts);
 }
