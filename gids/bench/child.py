@@ -30,6 +30,7 @@ from gids.bench.observe import EngineRecorder, ProcessCounters, anonymous_bytes,
 from gids.bench.paper.bounds import measure_bounds
 from gids.bench.recorded import RecordedBatches, open_recorded
 from gids.bench.sources import BatchPlan, RecordedSource, SampledSource
+from gids.fetch.feature_store import FeatureStore
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
@@ -86,7 +87,9 @@ def _belady(job: Job, data: LoaderData, plan: BatchPlan, recorded: RecordedBatch
     # Only where rows lie counts, which is the same for a GPU's cache.
     on_host = replace(job.config, loader=replace(job.config.loader, device="cpu"))
     with closing(GidsLoader(data, on_host)) as loader:
-        return belady_gap(loader.store, warm_up, batches, job.cache_lines, job.misses)
+        store = loader.store
+        assert isinstance(store, FeatureStore)
+        return belady_gap(store, warm_up, batches, job.cache_lines, job.misses)
 
 
 def train_plan(job: Job, data: LoaderData) -> BatchPlan:

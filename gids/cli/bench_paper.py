@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     loaders = arguments.loaders or (_QUICK_LOADERS if quick else "")
     names = tuple(name.strip() for name in loaders.split(",") if name.strip())
     repetitions = 1 if quick else arguments.repetitions
-    runs = planned_runs(_regimes(arguments), repetitions, names, arguments.techniques and not quick)
+    techniques = arguments.techniques and not quick
+    runs = planned_runs(_regimes(arguments), repetitions, names, techniques, config.loader.device)
     settings = SessionSettings(
         root=root,
         work=root / "paper_work",

@@ -94,6 +94,9 @@ class LoaderConfig:
     cache, cpu_buffer : int, float or str
         Bytes, a size (``"8GiB"``) or a share of the features (``"20%"``); cache also ``"auto"``.
     window, foresight, prefetch, page_bytes, queue_depth : int
+    gpu_staging : str
+    gpu_host_threads, gpu_read_depth : int
+        Of a GPU's read path, see :class:`bam.GpuSettings`; empty and 0: its defaults.
     engine : EngineKind
     policy : str
         Empty: ``look_ahead_global``, or ``clock`` without a window.
@@ -117,6 +120,9 @@ class LoaderConfig:
     prefetch: int = 1
     page_bytes: int = 4096
     queue_depth: int = 256
+    gpu_staging: str = ""
+    gpu_host_threads: int = 0
+    gpu_read_depth: int = 0
     engine: EngineKind = EngineKind.AUTO
     policy: str = ""
     accumulate: int | str = "auto"
@@ -141,6 +147,10 @@ class LoaderConfig:
             parse_share(self.cpu_buffer, 0, "cpu_buffer")
         parse_window(self.window, 0)
         parse_foresight(self.foresight, 0)
+        if self.gpu_staging:
+            parse_bytes(self.gpu_staging, "gpu_staging")
+        for name in ("gpu_host_threads", "gpu_read_depth"):
+            _require(name, getattr(self, name), 0)
         for name in ("prefetch", "queue_depth", "sampler_threads"):
             _require(name, getattr(self, name), 1)
         if self.page_bytes not in [2**power for power in range(9, 17)]:

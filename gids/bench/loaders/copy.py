@@ -1,4 +1,4 @@
-"""How rows that were gathered in host memory get to the training device."""
+"""How mini-batches, and rows that were gathered in host memory, get to the training device."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import torch
 
 from gids.bench.device import TrainingDevice
 from gids.fetch.output_pool import OutputPool
+from gids.sampling.block import SampledBatch
+from gids.sampling.tensor_batch import TensorBatch
 
 Tensors = Mapping[str, torch.Tensor]
 
 
 class RowCopy(ABC):
-    """A way to the device; `copy` returns when the rows are there."""
+    """A way to the device; `copy` and `move` return when all is there."""
 
     @abstractmethod
     def empty(self, n_rows: int, row_shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -24,6 +26,10 @@ class RowCopy(ABC):
     @abstractmethod
     def copy(self, rows: Tensors) -> dict[str, torch.Tensor]:
         """The rows on the device."""
+
+    @abstractmethod
+    def move(self, batch: SampledBatch) -> SampledBatch | TensorBatch:
+        """Nodes and blocks on the device."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -42,6 +48,9 @@ class NoCopy(RowCopy):
     def copy(self, rows: Tensors) -> dict[str, torch.Tensor]:
         return dict(rows)
 
+    def move(self, batch: SampledBatch) -> SampledBatch | TensorBatch:
+        return batch
+
     def describe(self) -> str:
         return "none"
 
@@ -59,6 +68,11 @@ class PlainCopy(RowCopy):
         moved = {name: each.to(self._device.device) for name, each in rows.items()}
         self._device.wait()
         return moved
+
+    def move(self, batch: SampledBatch) -> SampledBatch | TensorBatch:
+        moved = TensorBatch.of(batch).to(self._device.device)
+        self._device.wait()
+        return moved.as_loaded()
 
     def describe(self) -> str:
         return "tensor.to, on the training stream"
@@ -83,6 +97,12 @@ class PinnedCopy(RowCopy):
         # ended its step before it lets go of them, so their memory is free to use on either stream.
         self._stream.synchronize()
         return moved
+
+    def move(self, batch: SampledBatch) -> SampledBatch | TensorBatch:
+        with torch.cuda.stream(self._stream):
+            moved = TensorBatch.of(batch).to(self._device.device)
+        self._stream.synchronize()
+        return moved.as_loaded()
 
     def describe(self) -> str:
         return "from pinned memory, on a stream of its own"

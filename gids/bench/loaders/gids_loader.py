@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import bam
 from bam.errors import ClosedError
 from bam.storage.engine import Engine
 from bam.storage.monitored import MonitoredEngine
@@ -24,6 +25,7 @@ from gids.loader.loader import DataLoader
 from gids.sampling.block import SampledBatch
 from gids.sampling.launch import Seeds
 from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.shared_draws import SharedDraws
 
 #: Enough to know how large mini-batches are.
 _PLAN_BATCHES = 2
@@ -49,8 +51,9 @@ class GidsLoader(BenchLoader):
         self._opened: FeatureStore | GpuFeatureStore | None = None
         if self.device.is_gpu:
             return  # the first loader opens the features where it wants them
-        self._opened = open_features(data.dataset, FeatureSettings(**self._settings, wrap=self._monitored))
-        self._opened.wait_until_loaded()  # so that timed steps are alike
+        opened = open_features(data.dataset, FeatureSettings(**self._settings, wrap=self._monitored))
+        opened.wait_until_loaded()  # so that timed steps are alike
+        self._opened = opened
         # The constant buffer is read through engines of its own, which are closed by now.
         self.monitors = [each for each in self.monitors if each.is_open]
 
@@ -63,7 +66,7 @@ class GidsLoader(BenchLoader):
         return configured_sizes(run, self.config, best_sizes(run, self.config)).cache_bytes
 
     @property
-    def store(self) -> FeatureStore:
+    def store(self) -> FeatureStore | GpuFeatureStore:
         """Its feature tables; with a GPU there are none before something is to be delivered."""
         if not isinstance(self._opened, FeatureStore):
             raise ClosedError("features")
@@ -96,6 +99,7 @@ class GidsLoader(BenchLoader):
             features=opened,
             labels={task.node_type: task.labels},
             device=self.device.device,
+            gpu=self._gpu_settings(),
             window=loader.window,
             foresight=loader.foresight,
             prefetch=loader.prefetch,
@@ -105,9 +109,20 @@ class GidsLoader(BenchLoader):
         )
         if opened is None:
             # All later ones share it. It is closed with the loader that was made first.
+            made.features.wait_until_loaded()
             self._opened = made.features
-            self._opened.wait_until_loaded()
         return made
+
+    def _gpu_settings(self) -> bam.GpuSettings | None:
+        """What the configuration sets of a GPU's read path; None where that is nothing."""
+        loader = self.config.loader
+        given = {
+            "staging": loader.gpu_staging,
+            "host_threads": loader.gpu_host_threads,
+            "read_depth": loader.gpu_read_depth,
+        }
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value}
+        return bam.GpuSettings(**chosen) if chosen and self.device.is_gpu else None
 
     def warm_up(self, work: Work) -> None:
         deliveries = self.deliver(work)
@@ -127,6 +142,10 @@ class GidsLoader(BenchLoader):
 
 class RecordedSampler(NeighborSampler):
     """Gives recorded mini-batches by their number."""
+
+    #: A loader that reads on a GPU would sample there in this one's place; it does not where mini-batches
+    #: share draws. Nothing is drawn here.
+    shared = SharedDraws(by_source=True, kappa=1)
 
     def __init__(self, recorded: RecordedBatches) -> None:
         super().__init__([0])

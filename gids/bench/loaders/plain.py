@@ -195,10 +195,10 @@ class _PlainDeliveries(Deliveries):
         sampled, adapt_s = time.perf_counter(), self._source.adapt_s - adapted
         features = self._owner.gather(batch)
         gathered = time.perf_counter()
-        features = self._owner.way.copy(features)
+        features, moved = self._owner.way.copy(features), self._owner.way.move(batch)
         done = time.perf_counter()
         loaded = LoadedBatch(
-            batch,
+            moved,
             features,
             self._owner.labels_of(batch),
             self._scales,

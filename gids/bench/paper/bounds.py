@@ -28,6 +28,7 @@ from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
 from gids.sampling.block import SampledBatch
+from gids.sampling.tensor_batch import TensorBatch
 
 #: Mini-batches that are computed and sampled to time that alone, after the first, which only warms up.
 TIMED_BATCHES = 12
@@ -72,9 +73,11 @@ def _compute_s(
             for each, described in data.dataset.features.items()
         }
         labels = {name: torch.zeros(len(batch.output_nodes[name]), dtype=torch.int64)}
+        # Blocks lie where every loader hands them out.
+        moved = TensorBatch.of(batch).to(device.device).as_loaded() if device.is_gpu else batch
         device.wait()
         with device.busy() as busy:
-            trainer.step(LoadedBatch(batch, features, labels, {}, 0.0, 0.0))
+            trainer.step(LoadedBatch(moved, features, labels, {}, 0.0, 0.0))
         seconds.append(busy.seconds)
     return median(seconds[1:] or seconds)
 

@@ -125,12 +125,15 @@ REGIMES: Mapping[RegimeName, Regime] = {
 #: What `gids` runs without, by the name of the run. The last one has neither window nor constant buffer, nor
 #: any other technique: how many of its requests hit says how short memory is.
 TECHNIQUES: Mapping[str, Mapping[str, Any]] = {
-    "gids-no-window": {"window": 0},
+    "gids-no-window": {"window": 0, "foresight": 0},
+    "gids-no-foresight": {"foresight": 0},
     "gids-no-constant-buffer": {"cpu_buffer": 0},
     "gids-no-accumulator": {"accumulate": 0},
     "gids-no-merging": {"contiguous": False},
-    "gids-none": {"window": 0, "cpu_buffer": 0, "accumulate": 0, "contiguous": False},
+    "gids-none": {"window": 0, "foresight": 0, "cpu_buffer": 0, "accumulate": 0, "contiguous": False},
 }
+#: Techniques that a GPU which reads by itself has not got.
+_OF_THE_HOST = ("gids-no-foresight", "gids-no-merging")
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,11 @@ class Run:
 
 
 def planned_runs(
-    regimes: tuple[Regime, ...], repetitions: int, loaders: tuple[str, ...] = (), techniques: bool = True
+    regimes: tuple[Regime, ...],
+    repetitions: int,
+    loaders: tuple[str, ...] = (),
+    techniques: bool = True,
+    device: str = "cpu",
 ) -> list[Run]:
     """All runs, in order: each repetition goes through all regimes, its loaders rotated; techniques last.
 
@@ -178,6 +185,8 @@ def planned_runs(
         Only these; empty: all of the regime.
     techniques : bool
         Whether those are turned off one by one, once each.
+    device : str
+        Where `gids` reads.
     """
     runs = []
     for repetition in range(repetitions):
@@ -188,7 +197,8 @@ def planned_runs(
             turn = [each for each in turn if repetition == 0 or each not in regime.once]
             runs += [Run(regime, name, repetition, position) for position, name in enumerate(turn)]
     if techniques:
-        variants = [each for each in TECHNIQUES if not loaders or "gids" in loaders]
+        there = [each for each in TECHNIQUES if device == "cpu" or each not in _OF_THE_HOST]
+        variants = [each for each in there if not loaders or "gids" in loaders]
         # A warm loader reads nothing, so there is nothing that a technique could do.
         runs += [
             Run(regime, name, 0, len(regime.loaders) + position)

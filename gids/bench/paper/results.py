@@ -63,7 +63,7 @@ def _head(config: RunConfig, folder: RunsFolder, regime: str, found: Mapping[str
 def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetitions: int) -> Result | None:
     """What is known of one regime; None before any of its runs has ended."""
     by_name: dict[str, dict[int, Result]] = {}
-    for run in planned_runs((regime,), repetitions):
+    for run in planned_runs((regime,), repetitions, device=config.loader.device):
         result = folder.result(run)
         if result is not None:
             by_name.setdefault(run.name, {})[run.repetition] = result
@@ -80,7 +80,7 @@ def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetit
         "limit_bytes": facts["limit_bytes"],
         "own_bytes": facts["own_bytes"],
         "shares": {"cache": regime.cache_share, "cpu_buffer": regime.buffer_share},
-        "planned": _planned(regime, repetitions, by_name),
+        "planned": _planned(regime, config.loader.device, repetitions, by_name),
         "ceilings": ceilings,
         "loaders": loaders,
         "equal": equalities(_verified(by_name)),
@@ -98,8 +98,10 @@ def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetit
     return found
 
 
-def _planned(regime: Regime, repetitions: int, by_name: Mapping[str, Mapping[int, Result]]) -> Result:
-    planned: list[Run] = planned_runs((regime,), repetitions)
+def _planned(
+    regime: Regime, device: str, repetitions: int, by_name: Mapping[str, Mapping[int, Result]]
+) -> Result:
+    planned: list[Run] = planned_runs((regime,), repetitions, device=device)
     made = sum(run.repetition in by_name.get(run.name, {}) for run in planned)
     return {"repetitions": repetitions, "runs": len(planned), "made": made}
 
