@@ -19,10 +19,14 @@ import numpy.typing as npt
 
 from bam.array.description import open_regular
 from gids.errors import TableError, UnknownColumn
+from gids.table.arrow_blocks import BatchFacts, read_blocks
 from gids.table.pyarrow_import import import_pyarrow
 
 #: Rows of a batch, at most: counts beyond are lies, and would overflow sizes.
 _MOST_ROWS = 2**48
+#: Compressed batches are refused; those that say they are larger, without decompressing them first.
+_MOST_DECOMPRESSED_BYTES = 2**24
+_COMPRESSED = "compressed ones or of another byte order; write them uncompressed, or convert"
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,10 @@ class ArrowFile:
         self._map.madvise(mmap.MADV_RANDOM)  # or metadata would drag megabytes of values along
         self._buffer = self._pa.py_buffer(self._map)
         self.schema = self._reader(None).schema
+        self._blocks = read_blocks(memoryview(self._map))
+        if any(map(_is_large, self._blocks.dictionaries)):
+            # They would be decompressed at the first look at any batch.
+            raise TableError(self.path, "dictionaries as they are in memory", _COMPRESSED)
         try:
             names: list[str] = self.schema.names
         except UnicodeDecodeError as error:
@@ -86,8 +94,14 @@ class ArrowFile:
     @cached_property
     def batch_rows(self) -> npt.NDArray[np.int64]:
         """Rows of each record batch."""
-        reader = self._reader([])
-        rows = [self._batch(reader, number).num_rows for number in range(reader.num_record_batches)]
+        reader, facts = self._reader(None), self._blocks.batches
+        rows = []
+        for number in range(reader.num_record_batches):
+            known = facts[number] if number < len(facts) else None
+            if known is not None and _is_large(known):
+                rows.append(known.n_rows)
+            else:
+                rows.append(self._batch(reader, number).num_rows)
         for number, count in enumerate(rows):
             if not 0 <= count < _MOST_ROWS:
                 raise TableError(self.path, f"fewer than 2^48 rows in record batch {number}", str(count))
@@ -135,8 +149,8 @@ class ArrowFile:
             A batch is compressed, of another byte order or damaged, or values are missing (null) in it.
         """
         kind = self.column_type(column)
-        # Of all columns: pyarrow copies the values when it is asked for some of them. A compressed file is
-        # known by its first batch.
+        # Of all columns: pyarrow copies the values when it is asked for some of them.
+        self._require_plain(column)
         reader = self._reader(None)
         numbers = range(reader.num_record_batches)
         return [self._run(reader, column, kind, number, nulls) for number in numbers]
@@ -159,15 +173,21 @@ class ArrowFile:
             raise TableError(self.path, f"{needed} bytes of values", found, column, number)
         start = offset + values.offset * kind.row_bytes
         if start < 0 or start + needed > self.identity.bytes:
-            found = "a compressed batch or one of another byte order; write it uncompressed, or convert"
-            raise TableError(self.path, "values as they are in memory", found, column, number)
+            raise TableError(self.path, "values as they are in memory", _COMPRESSED, column, number)
         return ColumnRun(number, len(values), start, needed)
 
     def batch_column(self, column: str, number: int) -> Any:
         """One column of one record batch as pyarrow's array, over the map of the file."""
         self.field(column)
+        self._require_plain(column)
         reader = self._reader([self.schema.get_field_index(column)])
         return self._batch(reader, number).column(0)
+
+    def _require_plain(self, column: str) -> None:
+        """Compressed batches are refused by the addresses of values; large ones before those are made."""
+        for number, batch in enumerate(self._blocks.batches):
+            if _is_large(batch):
+                raise TableError(self.path, "values as they are in memory", _COMPRESSED, column, number)
 
     def _reader(self, fields: Sequence[int] | None) -> Any:
         options = self._pa.ipc.IpcReadOptions(included_fields=fields)
@@ -201,6 +221,10 @@ def column_type(pa: Any, kind: Any) -> ColumnType | None:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return ColumnType(np.dtype(kind.to_pandas_dtype()), None)
     return None
+
+
+def _is_large(batch: BatchFacts | None) -> bool:
+    return batch is not None and batch.decompressed_bytes > _MOST_DECOMPRESSED_BYTES
 
 
 def _first_line(error: BaseException) -> str:

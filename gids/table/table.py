@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from bam.errors import ConfigError
 from gids.errors import TableError
 from gids.table.arrow_file import ArrowFile, column_type
 from gids.table.arrow_source import describe_column
+from gids.table.parquet_footer import ColumnChunk, read_chunks
 from gids.table.predicate import Column, Predicate
 from gids.table.pyarrow_import import import_pyarrow
 from gids.table.statistics import UNKNOWN, Bounds, read_bounds
@@ -223,7 +225,10 @@ class ArrowTable(Table):
             self._arrays[name] = bam.open_array(
                 _Described(describe_column(self.files, name, nulls=True)),
                 cache="1MiB",
+                # Batches are read from one end to the other, one column after the other.
                 merge_bytes="1MiB",
+                queue_depth=4,
+                staging_bytes="8MiB",
             )
         start = int(self._batch_rows[:batch].sum())
         values: npt.NDArray[Any] = self._arrays[name][start : start + int(self._batch_rows[batch])]
@@ -257,7 +262,7 @@ class ParquetTable(Table):
         for path in paths:
             try:
                 self.files.append(pyarrow.parquet.ParquetFile(os.fspath(path)))
-            except (self._pa.ArrowException, OSError) as error:
+            except (self._pa.ArrowException, OSError, ValueError) as error:
                 raise TableError(os.fspath(path), "a Parquet file", str(error)[:200]) from error
         self._paths = [os.fspath(path) for path in paths]
         self._groups = [
@@ -282,13 +287,19 @@ class ParquetTable(Table):
     def n_bytes(self) -> int:
         return sum(os.path.getsize(path) for path in self._paths)
 
+    @cached_property
+    def _chunks(self) -> list[dict[str, ColumnChunk]]:
+        """Column chunks of each row group of all files; those within structs are left out."""
+        groups = [group for path in self._paths for group in read_chunks(path)]
+        if len(groups) != len(self._groups):
+            expected = f"{len(self._groups)} row groups, as pyarrow finds"
+            raise TableError(self._paths[0], expected, f"{len(groups)}")
+        return [{each.path[0]: each for each in group if len(each.path) == 1} for group in groups]
+
     def bounds(self, column: str) -> list[Bounds]:
-        kind = self._kind(column)
-        found = []
-        for file, group in self._groups:
-            chunk = self._chunk(file, group, column)
-            found.append(_parquet_bounds(chunk.statistics, kind, chunk.num_values))
-        return found
+        self._kind(column)
+        kind = self.schema.field(column).type
+        return [_parquet_bounds(self._chunk(group, column), kind) for group in range(len(self._groups))]
 
     def read(self, columns: Sequence[str], batch: int) -> tuple[dict[str, Column], int]:
         file, group = self._groups[batch]
@@ -297,13 +308,17 @@ class ParquetTable(Table):
             read = self.files[file].read_row_group(group, columns=list(columns))
         except (self._pa.ArrowException, OSError) as error:
             raise TableError(self._paths[file], "a whole row group", str(error)[:200], batch=group) from error
+        n_rows = self.files[file].metadata.row_group(group).num_rows
+        if read.num_rows != n_rows:
+            found_rows = f"{read.num_rows}"
+            raise TableError(self._paths[file], f"{n_rows} rows, as the footer says", found_rows, batch=group)
         found = {}
         for name, kind in kinds.items():
             values = read.column(name).combine_chunks()
             valid = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
             raw = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
             found[name] = Column(raw.astype(kind, copy=False), valid)
-        n_bytes = sum(self._chunk(file, group, name).total_compressed_size for name in columns)
+        n_bytes = sum(self._chunk(batch, name).compressed_bytes for name in columns)
         return found, n_bytes
 
     def _kind(self, column: str) -> np.dtype[Any]:
@@ -317,12 +332,12 @@ class ParquetTable(Table):
             raise TableError(self._paths[0], "a column of numbers", found, column)
         return kind.dtype
 
-    def _chunk(self, file: int, group: int, column: str) -> Any:
-        metadata = self.files[file].metadata.row_group(group)
-        for number in range(metadata.num_columns):
-            if metadata.column(number).path_in_schema == column:
-                return metadata.column(number)
-        raise TableError(self._paths[file], "the column in every row group", "none", column, group)
+    def _chunk(self, batch: int, column: str) -> ColumnChunk:
+        found = self._chunks[batch].get(column)
+        if found is None:
+            file, group = self._groups[batch]
+            raise TableError(self._paths[file], "the column in every row group", "none", column, group)
+        return found
 
     def close(self) -> None:
         for file in self.files:
@@ -339,17 +354,14 @@ class _Described(bam.Source):
         return self.description
 
 
-def _parquet_bounds(statistics: Any, kind: np.dtype[Any], n_values: int) -> Bounds:
-    if statistics is None or not statistics.has_min_max:
-        no_values = statistics is not None and statistics.has_null_count and statistics.null_count == n_values
-        return Bounds(None, None) if no_values else UNKNOWN
-    low, high = statistics.min, statistics.max
-    if kind.kind == "f":
-        # Zero's sign is left open by the format, and NaN may have been skipped.
+def _parquet_bounds(chunk: ColumnChunk, kind: Any) -> Bounds:
+    """Of whole numbers only: of floating point the format leaves zero's sign open, and NaN is skipped."""
+    if 0 <= chunk.n_values == chunk.n_nulls:
+        return Bounds(None, None)
+    types = import_pyarrow().types
+    if chunk.low is None or chunk.high is None or not types.is_signed_integer(kind) or chunk.low > chunk.high:
         return UNKNOWN
-    if not isinstance(low, int) or not isinstance(high, int):
-        return UNKNOWN
-    return Bounds(low, high)
+    return Bounds(chunk.low, chunk.high)
 
 
 def open_table(paths: Paths) -> Table:
