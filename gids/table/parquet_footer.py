@@ -20,6 +20,8 @@ MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 100_000_000
 _DEEPEST = 16
 _INT32, _INT64 = 1, 2
+#: Of the longest number with its levels; and what headers and the dictionary's share may add.
+_MOST_NUMBER_BYTES, _MOST_PAGE_HEADER = 24, 2**20
 
 Struct = dict[int, Any]
 
@@ -32,8 +34,12 @@ class ColumnChunk:
     ----------
     path : tuple of str
         Names from the root to the column.
-    compressed_bytes : int
-        As it is stored.
+    offset, compressed_bytes : int
+        Where its pages lie.
+    uncompressed_bytes : int
+        Of all pages together.
+    physical : int
+        Number of its type in ``parquet.thrift``.
     n_values, n_nulls : int
         Values, nulls among them; -1 where the file does not say.
     low, high : int or None
@@ -41,7 +47,10 @@ class ColumnChunk:
     """
 
     path: tuple[str, ...]
+    offset: int
     compressed_bytes: int
+    uncompressed_bytes: int
+    physical: int
     n_values: int
     n_nulls: int
     low: int | None
@@ -66,6 +75,49 @@ def read_chunks(path: str) -> list[list[ColumnChunk]]:
         raise TableError(path, "a whole Parquet footer", f"{type(error).__name__}: {error}") from error
 
 
+def check_pages(path: str, chunk: ColumnChunk, n_rows: int) -> None:
+    """Go through the headers of a column chunk's pages: pyarrow allocates what each says it decompresses to.
+
+    For columns of numbers that are not within structs or lists.
+
+    Raises
+    ------
+    TableError
+        They do not fill the chunk, or become more than `n_rows` numbers can be.
+    """
+    most = _MOST_NUMBER_BYTES * max(0, n_rows) + _MOST_PAGE_HEADER
+    where = ".".join(chunk.path)
+    if not 0 <= chunk.uncompressed_bytes <= most or chunk.n_values != n_rows:
+        found = f"{chunk.n_values} values in {chunk.uncompressed_bytes} bytes"
+        raise TableError(path, f"{n_rows} numbers", found, where)
+    with open_regular(path) as (descriptor, identity):
+        at, end, total = chunk.offset, chunk.offset + chunk.compressed_bytes, 0
+        if not 4 <= at <= end <= identity.bytes:
+            raise TableError(path, "pages within the file", f"bytes {at} to {end}", where)
+        while at < end:
+            try:
+                reader = _Reader(os.pread(descriptor, min(_MOST_PAGE_HEADER, end - at), at))
+                header = reader.struct()
+                uncompressed, compressed = int(header[2]), int(header[3])
+            except (KeyError, TypeError, IndexError, ValueError) as error:
+                raise TableError(path, f"a page header at byte {at}", str(error), where) from error
+            total += uncompressed
+            if compressed < 0 or uncompressed < 0 or total > chunk.uncompressed_bytes:
+                found = f"{total} bytes or more"
+                raise TableError(path, f"pages of {chunk.uncompressed_bytes} bytes", found, where)
+            at += reader.at + compressed
+
+
+def footer_bytes(path: str) -> int:
+    """Bytes of the footer.
+
+    Raises
+    ------
+    TableError, bam.errors.SourceError
+    """
+    return len(_footer(path))
+
+
 def _footer(path: str) -> bytes:
     """The Thrift part at the end of the file."""
     with open_regular(path) as (descriptor, identity):
@@ -81,7 +133,12 @@ def _chunk(metadata: Struct) -> ColumnChunk:
     low, high = (_integer(found.get(new, found.get(old)), metadata[1]) for new, old in ((6, 2), (5, 1)))
     name = tuple(part.decode("utf-8") for part in metadata[3])
     n_nulls = found.get(3, -1)
-    return ColumnChunk(name, int(metadata[7]), int(metadata[5]), int(n_nulls), low, high)
+    dictionary = metadata.get(11, -1)
+    offset = dictionary if dictionary >= 4 else metadata[9]
+    compressed, uncompressed, physical, n_values = (int(metadata[key]) for key in (7, 6, 1, 5))
+    return ColumnChunk(
+        name, int(offset), compressed, uncompressed, physical, n_values, int(n_nulls), low, high
+    )
 
 
 def _integer(stored: bytes | None, physical: int) -> int | None:
@@ -93,10 +150,16 @@ def _integer(stored: bytes | None, physical: int) -> int | None:
 
 
 class _Reader:
-    """Thrift's compact protocol: fields by number. Raises what `read_chunks` expects."""
+    """Thrift's compact protocol: fields by number. Raises what `read_chunks` expects.
+
+    Attributes
+    ----------
+    at : int
+        Position in the data.
+    """
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data, self.at = data, 0
 
     def struct(self, depth: int = 0) -> Struct:
         """Fields up to the stop mark."""
@@ -133,7 +196,7 @@ class _Reader:
         if length == 15:
             length = self._unsigned()
         # Every item takes a byte at least, so a length that lies is known before anything is made.
-        if depth > _DEEPEST or length > len(self._data) - self._at:
+        if depth > _DEEPEST or length > len(self._data) - self.at:
             raise ValueError(f"a list of {length}")
         return [self._value(kind, depth + 1) for _ in range(length)]
 
@@ -141,22 +204,22 @@ class _Reader:
         """No field that is looked at is a map; it is passed over."""
         length = self._unsigned()
         kinds = self._byte() if length else 0
-        if depth > _DEEPEST or length > len(self._data) - self._at:
+        if depth > _DEEPEST or length > len(self._data) - self.at:
             raise ValueError(f"a map of {length}")
         for _ in range(length):
             self._value(kinds >> 4, depth + 1)
             self._value(kinds & 15, depth + 1)
 
     def _byte(self) -> int:
-        found = self._data[self._at]
-        self._at += 1
+        found = self._data[self.at]
+        self.at += 1
         return found
 
     def _bytes(self, length: int) -> bytes:
-        found = self._data[self._at : self._at + length]
+        found = self._data[self.at : self.at + length]
         if len(found) < length:
             raise ValueError(f"{length} bytes that are not there")
-        self._at += length
+        self.at += length
         return found
 
     def _unsigned(self) -> int:

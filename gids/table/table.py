@@ -19,7 +19,7 @@ from bam.errors import ConfigError
 from gids.errors import TableError
 from gids.table.arrow_file import ArrowFile, column_type
 from gids.table.arrow_source import describe_column
-from gids.table.parquet_footer import ColumnChunk, read_chunks
+from gids.table.parquet_footer import ColumnChunk, check_pages, footer_bytes, read_chunks
 from gids.table.predicate import Column, Predicate
 from gids.table.pyarrow_import import import_pyarrow
 from gids.table.statistics import UNKNOWN, Bounds, read_bounds
@@ -261,7 +261,14 @@ class ParquetTable(Table):
         self.files = []
         for path in paths:
             try:
-                self.files.append(pyarrow.parquet.ParquetFile(os.fspath(path)))
+                # Lists and texts of the metadata are no longer than all of it: others are refused unmade.
+                limit = max(2**16, footer_bytes(os.fspath(path)))
+                opened = pyarrow.parquet.ParquetFile(
+                    os.fspath(path),
+                    thrift_container_size_limit=limit,
+                    thrift_string_size_limit=max(2**20, limit),
+                )
+                self.files.append(opened)
             except (self._pa.ArrowException, OSError, ValueError) as error:
                 raise TableError(os.fspath(path), "a Parquet file", str(error)[:200]) from error
         self._paths = [os.fspath(path) for path in paths]
@@ -304,11 +311,13 @@ class ParquetTable(Table):
     def read(self, columns: Sequence[str], batch: int) -> tuple[dict[str, Column], int]:
         file, group = self._groups[batch]
         kinds = {name: self._kind(name) for name in columns}
+        n_rows = self.files[file].metadata.row_group(group).num_rows
+        for name in columns:
+            check_pages(self._paths[file], self._chunk(batch, name), n_rows)
         try:
             read = self.files[file].read_row_group(group, columns=list(columns))
         except (self._pa.ArrowException, OSError) as error:
             raise TableError(self._paths[file], "a whole row group", str(error)[:200], batch=group) from error
-        n_rows = self.files[file].metadata.row_group(group).num_rows
         if read.num_rows != n_rows:
             found_rows = f"{read.num_rows}"
             raise TableError(self._paths[file], f"{n_rows} rows, as the footer says", found_rows, batch=group)

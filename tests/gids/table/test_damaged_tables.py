@@ -17,7 +17,7 @@ from bam.errors import BamError
 from gids.errors import TableError
 from gids.table.arrow_blocks import BatchFacts, read_blocks
 from gids.table.arrow_source import ArrowSource
-from gids.table.parquet_footer import read_chunks
+from gids.table.parquet_footer import check_pages, read_chunks
 
 
 def write_arrow(path: Path, table: Any, codec: str | None) -> Path:
@@ -98,11 +98,28 @@ def test_parquet_chunks_are_pyarrows(tmp_path: Path, codec: str, version: str) -
             expected = metadata.row_group(number).column(column)
             assert ".".join(chunk.path) == expected.path_in_schema
             assert chunk.compressed_bytes == expected.total_compressed_size
+            assert chunk.uncompressed_bytes == expected.total_uncompressed_size
+            if len(chunk.path) == 1 and chunk.path[0] != "text":
+                check_pages(str(path), chunk, metadata.row_group(number).num_rows)
             assert (chunk.n_values, chunk.n_nulls) == (expected.num_values, expected.statistics.null_count)
             if expected.statistics.has_min_max and isinstance(expected.statistics.min, int):
                 assert (chunk.low, chunk.high) == (expected.statistics.min, expected.statistics.max)
             else:
                 assert chunk.low is None
+
+
+def test_a_page_whose_length_lies_is_not_decompressed(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = pa.table({"n": np.arange(100_000) % 7})
+    pyarrow.parquet.write_table(table, path, use_dictionary=False, compression="zstd")
+    content = bytearray(path.read_bytes())
+    # The header of the first page: its type, then the length it becomes, a number of three bytes.
+    assert content[4:7] == b"\x15\x00\x15"
+    assert content[7] & content[8] & 128
+    content[7:10] = b"\xfe\xff\x7f"
+    path.write_bytes(content)
+    with gids.open_table(path) as found, pytest.raises(TableError, match="column 'n': expected pages"):
+        found.where("n > 1")
 
 
 def damaged(path: Path, content: bytes) -> None:
