@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bam.array.description import ArrayDescription
 from gids.errors import DatasetError
 from gids.graph import csc_kernels as kernels
 from gids.graph.chunked import disk_full_named, write_whole
-from gids.graph.igbh import read_rows
+from gids.graph.edge_array import EDGE_BYTES, EdgeArray
 from gids.graph.journal import Journal
 from gids.graph.npy_text import npy_header
 from gids.graph.progress import Progress
@@ -32,7 +31,6 @@ from gids.graph.relations import RelationPlan
 from gids.graph.schema import EdgeType
 
 INDPTR_FILE, INDICES_FILE = "indptr.npy", "indices.npy"
-_EDGE_BYTES = 16
 _INT32_MAX = np.iinfo(np.int32).max
 
 
@@ -68,7 +66,7 @@ class CscBuild:
     @property
     def n_read(self) -> int:
         """Edges gone through in one pass."""
-        return self.plan.edges.shape[0] * len(self.plan.source_columns)
+        return self.plan.edges.n_edges * len(self.plan.source_columns)
 
     def output_bytes(self, n_loops: int) -> int:
         """Bytes of both arrays, when the edge file has so many loops."""
@@ -84,21 +82,14 @@ class CscBuild:
     def chunks(self) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
         """Edges in order, a few at a time, with the column of the source ids."""
         for column in self.plan.source_columns:
-            for edges in edge_chunks(self.plan.edges, self.memory_bytes):
+            for edges in self.plan.edges.chunks(self.memory_bytes):
                 yield edges, column
-
-
-def edge_chunks(described: ArrayDescription, memory_bytes: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Edges of a file in order, an eighth of `memory_bytes` at a time."""
-    step = max(1, memory_bytes // 8 // _EDGE_BYTES)
-    for first in range(0, described.shape[0], step):
-        yield read_rows(described, first, min(step, described.shape[0] - first))
 
 
 def check_edges(
     journal: Journal,
     stored: EdgeType,
-    described: ArrayDescription,
+    stored_edges: EdgeArray,
     counts: Mapping[str, int],
     memory_bytes: int,
     progress: Progress,
@@ -114,15 +105,15 @@ def check_edges(
     known = journal.result(step)
     if known is not None:
         return int(known["n_loops"])
-    bar = progress(step, described.shape[0] * _EDGE_BYTES, 0)
+    bar = progress(step, stored_edges.n_edges * EDGE_BYTES, 0)
     n_loops = first = 0
     try:
-        for edges in edge_chunks(described, memory_bytes):
+        for edges in stored_edges.chunks(memory_bytes):
             row, column, loops = kernels.scan_edges(edges, counts[stored.src], counts[stored.dst])
             if row >= 0:
                 node_type = (stored.src, stored.dst)[column]
                 raise DatasetError(
-                    described.files[0].path,
+                    stored_edges.path,
                     f"{node_type} ids from 0 to {counts[node_type] - 1}",
                     f"{edges[row, column]} in column {column} of row {first + row}",
                 )
@@ -175,7 +166,7 @@ def _write_indptr(build: CscBuild, step: str, progress: Progress) -> int:
     block_nodes = max(1, build.memory_bytes // 2 // 8)
     blocks = range(0, build.n_dst, block_nodes)
     path = build.folder / INDPTR_FILE
-    bar = progress(step, build.n_read * _EDGE_BYTES * len(blocks), 0)
+    bar = progress(step, build.n_read * EDGE_BYTES * len(blocks), 0)
     total = 0
     try:
         with disk_full_named(path, 8 * build.n_dst), open(path, "wb") as stream:
@@ -226,7 +217,7 @@ def _deal(
     pair_bytes = 2 * build.pair_dtype.itemsize
     heads = [_first_pair(build, int(node)) for node in starts]
     bounds = np.zeros(len(starts) + 1, np.int64)
-    bar = progress(step, build.n_read * _EDGE_BYTES, 0)
+    bar = progress(step, build.n_read * EDGE_BYTES, 0)
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         with disk_full_named(temporary, build.temporary_bytes):

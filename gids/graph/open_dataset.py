@@ -17,7 +17,7 @@ from gids.graph.csc_kernels import scan_edges
 from gids.graph.dataset import Dataset, Features, Task
 from gids.graph.feature_types import FeatureDtype
 from gids.graph.graph import Graph
-from gids.graph.igbh import IgbhFolder, is_igbh, open_igbh, read_labels, read_rows
+from gids.graph.igbh import IgbhFolder, is_igbh, open_igbh, read_labels
 from gids.graph.igbh_facts import LABELLED_TYPE, labelled_papers, mlperf_papers
 from gids.graph.manifest import read_manifest
 from gids.graph.progress import Progress, no_progress
@@ -104,13 +104,13 @@ def _open_in_memory(path: Path, options: GraphOptions) -> Dataset:
 def _csc(folder: IgbhFolder, plan: RelationPlan) -> Csc:
     """The relation's edges as :mod:`gids.graph.csc_build` would write them, by a plain sort."""
     n_src, n_dst = folder.num_nodes[plan.edge_type.src], folder.num_nodes[plan.edge_type.dst]
-    edges = read_rows(plan.edges, 0, plan.edges.shape[0])
+    edges = plan.edges.read(0, plan.edges.n_edges)
     ends = folder.num_nodes[plan.stored.src], folder.num_nodes[plan.stored.dst]
     row, column, _ = scan_edges(edges, *ends)
     if row >= 0:
         expected = f"{plan.stored[2 * column]} ids from 0 to {ends[column] - 1}"
         found = f"{edges[row, column]} in column {column} of row {row}"
-        raise DatasetError(plan.edges.files[0].path, expected, found)
+        raise DatasetError(plan.edges.path, expected, found)
     if plan.drop_loops:
         edges = edges[edges[:, 0] != edges[:, 1]]
     loops = np.arange(n_dst if plan.add_loops else 0)

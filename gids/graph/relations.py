@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bam.array.description import ArrayDescription
+from gids.graph.edge_array import EdgeArray
 from gids.graph.igbh_facts import REQUIRED_RELATIONS
 from gids.graph.schema import EdgeType
 
@@ -42,8 +43,7 @@ class RelationPlan:
         As it is called in the graph.
     stored : EdgeType
         As its folder is called.
-    edges : ArrayDescription
-        int64, shape (edges, 2).
+    edges : EdgeArray
     source_columns : tuple of int
         Column with the source ids, for each time the file is gone through.
     drop_loops, add_loops : bool
@@ -52,7 +52,7 @@ class RelationPlan:
 
     edge_type: EdgeType
     stored: EdgeType
-    edges: ArrayDescription
+    edges: EdgeArray
     source_columns: tuple[int, ...] = (0,)
     drop_loops: bool = False
     add_loops: bool = False
@@ -67,8 +67,8 @@ def plan_relations(
     for stored, described in edges.items():
         loops = options.self_loops and stored == cites
         columns = (0, 1) if options.symmetric_cites and stored == cites else (0,)
-        plans.append(RelationPlan(stored, stored, described, columns, loops, loops))
+        plans.append(RelationPlan(stored, stored, EdgeArray(described), columns, loops, loops))
         if options.reverse and stored.src != stored.dst:
             reversed_type = EdgeType(stored.dst, REVERSE_PREFIX + stored.rel, stored.src)
-            plans.append(RelationPlan(reversed_type, stored, described, (1,)))
+            plans.append(RelationPlan(reversed_type, stored, EdgeArray(described), (1,)))
     return tuple(sorted(plans, key=lambda plan: plan.edge_type))

@@ -284,7 +284,7 @@ def test_a_partial_store_does_not_open(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gids.graph.convert.record_file", interrupted)
+        patch.setattr("gids.graph.store_build.record_file", interrupted)
         with pytest.raises(KeyboardInterrupt):
             convert_igbh(synthetic, tmp_path / "store")
     partial = partial_folder(tmp_path / "store")

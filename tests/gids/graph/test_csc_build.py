@@ -16,6 +16,7 @@ from bam.array.sources import NpySource
 from gids.errors import DatasetError
 from gids.graph import csc_build
 from gids.graph.csc_build import CscBuild, build_csc, check_edges
+from gids.graph.edge_array import EdgeArray
 from gids.graph.journal import Journal
 from gids.graph.progress import no_progress
 from gids.graph.relations import GraphOptions, RelationPlan, plan_relations
@@ -29,7 +30,7 @@ def _built(
     folder: Path, edges: Edges, n_src: int, n_dst: int, memory_bytes: int, plan: dict[str, object]
 ) -> tuple[Edges, npt.NDArray[np.int32]]:
     np.save(folder / "edges.npy", edges)
-    described = NpySource(folder / "edges.npy").describe()
+    described = EdgeArray(NpySource(folder / "edges.npy").describe())
     relation = RelationPlan(CITES, CITES, described, **plan)  # type: ignore[arg-type]
     build = CscBuild(relation, n_src, n_dst, folder / "out", memory_bytes)
     with Journal.open_or_resume(folder / "work", {}) as journal:
@@ -100,7 +101,7 @@ def test_ids_out_of_range_are_found(tmp_path: Path, row: int, column: int, bad: 
     edges = np.random.default_rng(0).integers(0, 4, (1000, 2))
     edges[row, column] = bad
     np.save(tmp_path / "edges.npy", edges)
-    described = NpySource(tmp_path / "edges.npy").describe()
+    described = EdgeArray(NpySource(tmp_path / "edges.npy").describe())
     with (
         Journal.open_or_resume(tmp_path / "work", {}) as journal,
         pytest.raises(DatasetError, match=message) as caught,
@@ -111,7 +112,7 @@ def test_ids_out_of_range_are_found(tmp_path: Path, row: int, column: int, bad: 
 
 def test_loops_are_counted_within_one_type_only(tmp_path: Path) -> None:
     np.save(tmp_path / "edges.npy", np.array([[1, 1], [0, 1], [2, 2]], np.int64))
-    described = NpySource(tmp_path / "edges.npy").describe()
+    described = EdgeArray(NpySource(tmp_path / "edges.npy").describe())
     with Journal.open_or_resume(tmp_path / "work", {}) as journal:
         assert check_edges(journal, CITES, described, {"paper": 3}, 1024, no_progress) == 2
         assert check_edges(journal, WRITTEN, described, {"paper": 3, "author": 3}, 1024, no_progress) == 0

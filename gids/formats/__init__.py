@@ -1,0 +1,1 @@
+"""Data sets of other projects: one module for each layout, behind `Format`."""
