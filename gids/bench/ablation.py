@@ -24,11 +24,11 @@ from gids.bench.e2e import (
     record_batches,
 )
 from gids.bench.job import Job, JobKind
-from gids.bench.report.svg import Bar, stacked_bars
-from gids.bench.report.tables import Table
 from gids.config.read import as_table
 from gids.config.sections import LoaderConfig, RunConfig
 from gids.fetch.constant_buffer import parse_share
+from gids.figures.svg import Bar, stacked_bars
+from gids.figures.table import Table
 from gids.graph.progress import Progress, no_progress
 
 logger = logging.getLogger(__name__)

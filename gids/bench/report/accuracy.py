@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gids.bench.report.svg import Line, legend, lines
-from gids.bench.report.tables import Result, Table
+from gids.bench.report.tables import Result
+from gids.figures.svg import Line, legend, lines
+from gids.figures.table import Table
 
 #: How the classifier that does not see the graph is called.
 FEATURES_ONLY = "features only"

@@ -10,7 +10,8 @@ from typing import Any
 
 from gids.bench.report.accuracy import accuracy_table
 from gids.bench.report.paper import figures, paper_markdown, regimes_of
-from gids.bench.report.tables import Result, Table, loaders_table, machine_table
+from gids.bench.report.tables import Result, loaders_table, machine_table
+from gids.figures.table import Table
 
 #: A memory map whose step takes less than this many times that of `gids` is as good.
 AS_GOOD = 1.25

@@ -7,10 +7,8 @@ from html import escape
 
 from gids.bench.report.accuracy import accuracy_figure, accuracy_table
 from gids.bench.report.paper import paper_html, paper_markdown
-from gids.bench.report.svg import Bar, Line, legend, lines, log_histogram, number_text, stacked_bars
 from gids.bench.report.tables import (
     Result,
-    Table,
     cache_table,
     case_text,
     ceilings_table,
@@ -22,6 +20,8 @@ from gids.bench.report.tables import (
     sample_table,
     training_table,
 )
+from gids.figures.svg import Bar, Line, legend, lines, log_histogram, number_text, stacked_bars
+from gids.figures.table import Table
 
 TIMES = ("sample_s", "feature_wait_s", "copy_s", "compute_s")
 TIME_NAMES = ("sampling", "waiting for features", "copying", "compute")

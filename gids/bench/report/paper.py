@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from gids.bench.report.svg import Bar, legend, stacked_bars
-from gids.bench.report.tables import Result, Table, ceilings_table, machine_table, per_step
+from gids.bench.report.tables import Result, ceilings_table, machine_table, per_step
+from gids.figures.svg import Bar, legend, stacked_bars
+from gids.figures.table import Table
 
 PARTS = ("sample_s", "feature_wait_s", "copy_s", "compute_s")
 PART_NAMES = ("sampling", "waiting for rows", "copying", "compute")

@@ -3,45 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
 from typing import Any
 
+from gids.figures.table import Table
+
 Result = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table.
-
-    Attributes
-    ----------
-    heads : tuple of str
-    rows : tuple of tuples of str
-        The first column is text, the others are numbers.
-    note : str
-        Stands below.
-    """
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-    def html(self) -> str:
-        """As HTML."""
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in self.heads)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
-        )
-        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
-        return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{note}'
-
-    def markdown(self) -> str:
-        """As Markdown."""
-        lines = [_line(self.heads), _line(["---", *["---:"] * (len(self.heads) - 1)])]
-        lines += [_line(row) for row in self.rows]
-        note = f"\n\n{self.note}" if self.note else ""
-        return "\n".join(lines) + note
 
 
 def loaders_table(result: Result) -> Table:
@@ -244,7 +210,3 @@ def sample_table(result: Result) -> Table:
         first, cached = (f"{compiled[name]:.1f} s" for name in ("first_s", "cached_s"))
         note += f" Compilation: {first} once, {cached} in later processes."
     return Table(("sampler", "edges a second", "rounds", "of DGL"), tuple(rows), note)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gids.bench.report import html_page, markdown_page, read_results
-from gids.bench.report.svg import Axis, Bar, Line, LogAxis, lines, log_histogram, number_text, stacked_bars
 from gids.errors import DatasetError
+from gids.figures.svg import Axis, Bar, Line, LogAxis, lines, log_histogram, number_text, stacked_bars
 
 CHARACTER_WIDTH, TEXT_HEIGHT = 6.6, 11.0
 MACHINE = {

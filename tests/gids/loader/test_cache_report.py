@@ -78,7 +78,9 @@ def test_json_has_every_counter() -> None:
 
 def test_markdown_has_the_published_table() -> None:
     text = to_markdown(CacheReport.of(METRICS, "IGBH-tiny", optimal_pages=200))
-    assert "| data set | hit rate | miss rate |\n| --- | --- | --- |\n| IGBH-tiny | 83.33% | 16.67% |" in text
+    assert (
+        "| data set | hit rate | miss rate |\n| --- | ---: | ---: |\n| IGBH-tiny | 83.33% | 16.67% |" in text
+    )
     assert "| paper | 1,000 | 400 | 300 | 50 | 250 | 75.00% |" in text
     assert "| contiguous reads | pages per read | 2.50 |" in text
     assert "| Belady's optimum | pages read over its | 1.250 |" in text
@@ -112,6 +114,9 @@ class _Tags(HTMLParser):
         if tag != "html":
             assert self.open.pop() == tag
 
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        """Closes itself."""
+
     def handle_data(self, data: str) -> None:
         self.text += data
 
@@ -122,6 +127,15 @@ def test_html_is_well_formed_and_escaped() -> None:
     assert tags.open == []
     assert "Cache metrics <tiny>" in tags.text
     assert "odd <page>" in tags.text
+
+
+def test_html_has_the_depth_over_time_against_what_is_needed() -> None:
+    page = to_html(CacheReport.of(METRICS))
+    assert page.count("<polyline") == 2
+    assert page.count("<circle") == 6  # three groups, and as often the reads needed
+    assert "needed (N)" in page
+    none = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {}, AccumulatorReport(80.0, "calibration"))
+    assert "<svg" not in to_html(CacheReport.of(none))
 
 
 def test_scalars() -> None:

@@ -1,0 +1,1 @@
+"""Tables and figures for reports: plain text and inline SVG, nothing loaded from anywhere."""
