@@ -72,6 +72,27 @@ def test_a_large_batch_from_a_file(gpu: Any, tmp_path: Path) -> None:
         assert array.stats().misses > 0
 
 
+def test_a_cache_of_8_gib(gpu: Any, tmp_path: Path) -> None:
+    """Lines, frames and slots beyond 4 GiB; the file is sparse, but for rows all over it."""
+    n_rows, row_bytes, path = 2_500_000, 4096, tmp_path / "rows.bin"
+    rng = np.random.default_rng(8)
+    written = np.sort(rng.permutation(n_rows)[:3000])
+    with open(path, "wb") as file:
+        file.truncate(n_rows * row_bytes)
+        for row in written.tolist():
+            file.seek(row * row_bytes)
+            file.write(np.full(row_bytes // 8, row, np.uint64).tobytes())
+    source = bam.FileSource(path, np.uint64, (n_rows, row_bytes // 8))
+    with bam.open_array(source, cache="8GiB", policy="look_ahead_global", device="cuda") as array:
+        assert array.info().cache_lines == 2**33 // 4096
+        for _ in range(4):
+            ids = np.concatenate([rng.choice(written, 20_000), rng.integers(0, n_rows, 20_000)])
+            found = array.gather(ids).get()
+            expected = np.where(np.isin(ids, written), ids, 0).astype(np.uint64)
+            assert (found == expected[:, None]).all()
+        assert array.stats().hits > 0
+
+
 def test_everything_hits_when_it_fits(gpu: Any) -> None:
     rows = rows_of(10_000, 512)
     with open_on(gpu, rows, cache_lines=40_000, page_bytes=512, staging="16MiB", queue_pairs=16) as array:
