@@ -83,7 +83,7 @@ def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetit
         "planned": _planned(regime, config.loader.device, repetitions, by_name),
         "ceilings": ceilings,
         "loaders": loaders,
-        "equal": equalities(_verified(by_name)),
+        "equal": {**equalities(_verified(by_name)), "repetitions": _same_rows(by_name)},
         "ratios": paired_ratios(by_name),
         "facts": facts["bounds"],
         "bound": bounds,
@@ -121,6 +121,13 @@ def _step_s(run: Mapping[str, Any]) -> float:
 def _verified(by_name: Mapping[str, Mapping[int, Result]]) -> dict[str, Result]:
     """The runs whose bytes were hashed, which are those of the first repetition."""
     return {name: found[0] for name, found in by_name.items() if 0 in found}
+
+
+def _same_rows(by_name: Mapping[str, Mapping[int, Result]]) -> bool | None:
+    """Whether all whole runs, on whatever machine, had the same rows in the same mini-batches."""
+    done = [run for found in by_name.values() for run in found.values() if "failed" not in run]
+    digests = [run["timed_rows_sha256"] for run in done if run["steps"] == run["asked_steps"]]
+    return len(set(digests)) == 1 if len(digests) > 1 else None
 
 
 def paired_ratios(by_name: Mapping[str, Mapping[int, Result]]) -> dict[str, Result]:
@@ -187,18 +194,16 @@ def _ceilings(folder: RunsFolder) -> Result:
 def step_bounds(facts: Mapping[str, Any], ceilings: Mapping[str, Any]) -> Result:
     """Seconds a step takes at least: computing, sampling, reading and copying alone.
 
-    Of reading that is the cheaper of two: each page that Belady's optimum misses by a random read, or the
-    whole of the features once, from one end to the other.
+    Reading: each page that Belady's optimum misses, at the disk's rate of random reads. Where mini-batches
+    are dense the whole of the features once, from one end to the other, may take less (`sweep_s`).
     """
-    iops = ceilings["random_4k_iops"]
+    iops, any_read = ceilings["random_4k_iops"], facts["optimal_pages"] > 0
     sweep_s = facts["features_bytes"] / (1e6 * ceilings["sequential_mb_per_s"]) / facts["steps"]
-    pages_s = facts["optimal_pages"] / iops if iops else sweep_s
-    disk_s = min(pages_s, sweep_s) if facts["optimal_pages"] else 0.0
     rate = facts["host_to_device_bytes_per_s"]
     parts = {
         "compute_s": facts["compute_s"],
         "deliver_s": facts["deliver_s"],
-        "disk_s": disk_s,
+        "disk_s": facts["optimal_pages"] / iops if iops else sweep_s * any_read,
         "copy_s": facts["batch_bytes"] / rate if rate else 0.0,
     }
     limited_by = max(parts, key=parts.__getitem__)
@@ -206,5 +211,5 @@ def step_bounds(facts: Mapping[str, Any], ceilings: Mapping[str, Any]) -> Result
         **parts,
         "step_s": parts[limited_by],
         "limited_by": limited_by.removesuffix("_s"),
-        "sweep": bool(disk_s and sweep_s < pages_s),
+        "sweep_s": sweep_s * any_read,
     }

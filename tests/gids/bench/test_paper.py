@@ -128,6 +128,7 @@ def test_what_ran_is_equal_and_limits_are_in_proportion(
         assert set(regime["loaders"]) >= set(LOADERS) - ({"on-device"} if regime is full else set())
         assert not any("failed" in each for each in regime["loaders"].values())
         hashed = None if regime is full else True  # without a limit only, once
+        assert regime["equal"].pop("repetitions") is True
         assert regime["equal"] == {"batches": hashed, "features": hashed, "losses": True, "timed_rows": True}
         assert regime["bound"]["step_s"] == max(
             regime["bound"][f"{name}_s"] for name in ("compute", "deliver", "disk")
@@ -249,19 +250,16 @@ def test_ratios_are_paired_and_have_a_spread() -> None:
     assert paired_ratios({"slow": theirs}) == {}
 
 
-@pytest.mark.parametrize(
-    ("sequential_mb_per_s", "swept", "disk_s"), [(1.0, False, 0.02), (1000.0, True, 0.001)]
-)
-def test_the_disk_bound_is_the_cheaper_of_pages_and_a_sweep(
-    sequential_mb_per_s: float, swept: bool, disk_s: float
-) -> None:
+def test_the_bound_is_the_longest_of_what_a_step_needs() -> None:
     facts = {
         **{"features_bytes": 10**7, "steps": 10, "optimal_pages": 200, "compute_s": 0.005, "deliver_s": 0.0},
         **{"host_to_device_bytes_per_s": 1e9, "batch_bytes": 4e6},
     }
-    ceilings = {"random_4k_iops": 10_000, "sequential_mb_per_s": sequential_mb_per_s}
+    ceilings = {"random_4k_iops": 10_000, "sequential_mb_per_s": 1000.0}
     found = step_bounds(facts, ceilings)
-    assert (found["sweep"], found["disk_s"]) == (swept, pytest.approx(disk_s))
-    assert found["limited_by"] == ("compute" if swept else "disk")
-    assert found["step_s"] == pytest.approx(max(disk_s, 0.005))
-    assert step_bounds({**facts, "optimal_pages": 0}, ceilings)["disk_s"] == 0
+    assert (found["disk_s"], found["sweep_s"], found["copy_s"]) == pytest.approx((0.02, 0.001, 0.004))
+    assert (found["step_s"], found["limited_by"]) == (found["disk_s"], "disk")
+    assert step_bounds({**facts, "compute_s": 0.03}, ceilings)["limited_by"] == "compute"
+    nothing = step_bounds({**facts, "optimal_pages": 0}, ceilings)
+    assert (nothing["disk_s"], nothing["sweep_s"], nothing["limited_by"]) == (0, 0, "compute")
+    assert step_bounds(facts, {**ceilings, "random_4k_iops": None})["disk_s"] == pytest.approx(0.001)
