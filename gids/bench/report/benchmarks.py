@@ -26,14 +26,14 @@ _NOT_RUN = (
     "there are no numbers until it has run."
 )
 _REPEAT = """\
-    experiments/igbh/run.sh OUT               # on a machine with a GPU; 26 GB of disk; again until it says 0 left
-    experiments/igbh/run.sh OUT accuracy      # the accuracy curves
+    experiments/igbh/run.sh OUT             # needs a GPU and 26 GB of disk; again until it says "0 left"
+    experiments/igbh/run.sh OUT accuracy    # the accuracy curves
     cp OUT/igbh_*.json OUT/igbh_*.svg OUT/accuracy_igbh_curves.json experiments/results/
     gids report --benchmarks docs/benchmarks.md
 
-`experiments/igbh/run.sh` says which environment variables choose regimes, loaders, repetitions and time limits, and how
-an interrupted comparison goes on. `DEVICE=cpu` runs it without a GPU, and `gids bench paper --quick` shows in less than
-a minute that it works."""
+`experiments/igbh/run.sh` says which environment variables choose regimes, loaders, repetitions and
+time limits, and how an interrupted comparison goes on. `DEVICE=cpu` runs it without a GPU, and
+`gids bench paper --quick` shows in less than a minute that it works."""
 _WORDS = {"compute": "computing", "deliver": "delivering mini-batches", "disk": "the disk", "copy": "copying"}
 
 
