@@ -100,7 +100,7 @@ def load_array(
     if on_gpu:
         from bam.cache.device.bulk_memory import GpuMemory
 
-        on = GpuMemory(n_bytes)
+        on = GpuMemory.new(n_bytes)
         with RowLoader(description, bulk or BulkSettings(), engine=engine, wrap=wrap, to_gpu=True) as loader:
             report = loader.read(first, n_rows, on)
         return LoadedArray(on.array.view(description.dtype).reshape(result_shape), report)
@@ -164,15 +164,15 @@ class RowLoader:
         layout, begin = self._description.layout, row * self._description.row_bytes
         return layout.locate(begin, 1).file_offset if begin < layout.logical_bytes else 0
 
-    def read(self, first: int, n_rows: int, memory: BulkMemory) -> BulkReport:
-        """Rows from `first` on, as they are stored, into `memory`.
+    def read(self, first: int, n_rows: int, memory: BulkMemory, begin: int = 0) -> BulkReport:
+        """Rows from `first` on, as they are stored, into `memory` from byte `begin` on.
 
         Raises
         ------
         ConfigError, StorageError, WaitTimeout
         """
         row_bytes = self._description.row_bytes
-        return self._reader.read([BulkRange(first * row_bytes, n_rows * row_bytes)], memory)
+        return self._reader.read([BulkRange(first * row_bytes, n_rows * row_bytes, begin)], memory)
 
     def close(self) -> None:
         """Release the files; calling it again does nothing."""

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bam.bench.bulk import run_bulk
+from bam.bench.bulk_command import add_bulk_arguments, bulk_plan, print_bulk
 from bam.bench.gpu import run_gpu
 from bam.bench.io import run_io
 from bam.config import parse_bytes
@@ -28,10 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
     io.add_argument("--seconds", type=float, default=3.0, help="length of one measurement (default 3)")
     gpu = names.add_parser("gpu", help="the GPU's read path against the machine's ceilings")
     gpu.add_argument("file", type=Path, nargs="?", default=Path("build/bench-io.bin"), help=FILE_HELP)
+    bulk = names.add_parser("bulk", help="bulk reads by task size, threads, engine and destination")
+    bulk.add_argument("file", type=Path, help=FILE_HELP)
+    add_bulk_arguments(bulk)
     for name in (io, gpu):
+        name.add_argument("--iobench", type=Path, help="an independent program to compare with")
+    for name in (io, gpu, bulk):
         name.add_argument("--size", default="4GiB", help="its size (default 4GiB)")
         name.add_argument("--json", type=Path, help="write the result there")
-        name.add_argument("--iobench", type=Path, help="an independent program to compare with")
         name.add_argument("--rounds", type=int, default=3, help="how often each side is measured (default 3)")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -39,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         n_bytes = parse_bytes(chosen.size, "size")
         if chosen.name == "io":
             result = run_io(chosen.file, n_bytes, chosen.iobench, chosen.rounds, chosen.seconds)
+        elif chosen.name == "bulk":
+            result = run_bulk(chosen.file, n_bytes, bulk_plan(chosen, n_bytes))
         else:
             result = run_gpu(
                 chosen.file, n_bytes, chosen.iobench, chosen.rounds, lambda found: save(found, chosen.json)
@@ -46,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (BamError, OSError) as error:
         parser.exit(1, f"{parser.prog} {chosen.name}: {error}\n")
     save(result, chosen.json)
-    (print_io if chosen.name == "io" else print_gpu)(result)
+    {"io": print_io, "gpu": print_gpu, "bulk": print_bulk}[chosen.name](result)
     return 1 if result.get("errors") else 0
 
 

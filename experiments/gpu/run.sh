@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes and measures the GPU's read path on a machine that has one; results go to a folder.
 #
-#   experiments/gpu/run.sh OUT [PART ...]       parts: build test bench sanitize (default: all)
+#   experiments/gpu/run.sh OUT [PART ...]       parts: build test bench bulk sanitize (default: all)
 #
 # Every part runs, whatever became of those before; the script fails at the end if any did, if no GPU is seen, or if
 # fewer tests ran than are expected. Environment: PYTHON, BENCH_FILE (BENCH_SIZE, 1 GiB, is written there), IOBENCH (a program),
@@ -10,10 +10,10 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 OUT=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-PARTS=${*:-build test bench sanitize}
+PARTS=${*:-build test bench bulk sanitize}
 PYTHON=${PYTHON:-python3}
 BENCH_FILE=${BENCH_FILE:-build/bench-gpu.bin}
-EXPECTED_TESTS=${EXPECTED_TESTS:-91}
+EXPECTED_TESTS=${EXPECTED_TESTS:-103}
 PART_TIMEOUT=${PART_TIMEOUT:-1200}
 export PYTHONPATH=$PWD PYTHONUNBUFFERED=1 BAM_GPU_REQUIRED=1
 export BAM_NATIVE_LIBRARY=$PWD/build/gpu/libbam_native.so
@@ -55,6 +55,13 @@ bench() {
     ${IOBENCH:+--iobench "$IOBENCH"}
 }
 
+# Half a minute: 2 GiB are written once, each combination reads 256 MiB. kvikio takes part where it is installed.
+bulk() {
+  mkdir -p "$(dirname "$BENCH_FILE")"
+  "$PYTHON" -m bam.bench bulk "$BENCH_FILE.bulk" --size 2GiB --read 256MiB --rounds 1 --destinations cuda,pinned \
+    --numa --json "$OUT/bulk.json"
+}
+
 # Small runs: the tools slow kernels down a hundredfold. Only launches of our kernels are looked at; the sampler's have
 # no common name, so there torch's are left out.
 sanitize() { # tool
@@ -73,6 +80,7 @@ for name in $PARTS; do
       part count bash -c enough_tests
       ;;
     bench) export -f bench && export PYTHON OUT BENCH_FILE && part bench bash -c bench ;;
+    bulk) export -f bulk && export PYTHON OUT BENCH_FILE && part bulk bash -c bulk ;;
     sanitize)
       export -f sanitize && export PYTHON
       for tool in memcheck racecheck initcheck synccheck; do part "$tool" bash -c "sanitize $tool"; done

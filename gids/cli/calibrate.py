@@ -23,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry the command out; the exit status."""
     from bam.config import EngineKind, parse_kind
+    from bam.storage.bulk.settings import Destination
+    from gids.fetch.bulk_points import best_point
     from gids.fetch.calibration import SMALL_FILE_BYTES, calibrate, load_calibration, store_calibration
     from gids.graph.open_dataset import largest_feature_file
 
@@ -59,4 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
         f"merged reads up to {size_text(cost.merge_bytes(4096))}, over holes up to "
         f"{size_text(cost.bridge_bytes(4096))}"
     )
+    for destination in Destination:
+        if best := best_point(found.bulk, destination):
+            print(
+                f"bulk reads to {destination.value} memory: {size_text(best.task_bytes)} a task, "
+                f"{best.threads} threads, {best.engine}: {best.bytes_per_s / 1e6:,.0f} MB/s"
+            )
     return 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import bam
+from gids.fetch.bulk_rows import BulkBuffer, BulkRows
 from gids.fetch.table import Bytes
 from gids.fetch.window import RowIds
 from gids.graph.progress import Bar, Progress, no_progress
@@ -19,11 +20,8 @@ logger = logging.getLogger(__name__)
 BULK_MERGE_BYTES = 2**20
 
 
-class FilledBuffer(Protocol):
+class FilledBuffer(BulkBuffer, Protocol):
     """Constant rows of one table, as far as they are loaded."""
-
-    n_rows: int
-    row_bytes: int
 
     def fill(self, read: Callable[[RowIds, Bytes], None]) -> Iterator[int]:
         """As :meth:`gids.fetch.constant_buffer.ConstantBuffer.fill`."""
@@ -31,11 +29,17 @@ class FilledBuffer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class BufferSource:
-    """A buffer and the array it is filled from: opened for this alone, so that nothing else counts its
-    reads."""
+    """A buffer and what it is filled from: opened for this alone, so that nothing else counts its reads.
+
+    Attributes
+    ----------
+    buffer : ConstantBuffer, or one in a GPU's memory
+    array : VirtualArray or BulkRows
+        Bulk rows only where the buffer's follow each other.
+    """
 
     buffer: FilledBuffer
-    array: bam.VirtualArray
+    array: bam.VirtualArray | BulkRows
 
 
 class BufferLoad:
@@ -59,6 +63,7 @@ class BufferLoad:
         self._sources, self._progress = sources, progress
         self._stopped = threading.Event()
         self.error: Exception | None = None
+        self._paths: dict[int, str] = {}
         self._thread = threading.Thread(target=self._run, name="gids-constant-buffer", daemon=True)
         self._thread.start()
 
@@ -73,6 +78,10 @@ class BufferLoad:
         self._thread.join()
         if self.error is not None:
             raise self.error
+
+    def path_of(self, buffer: FilledBuffer) -> str:
+        """How a buffer's rows were read in bulk; empty: they are not, or none has come yet."""
+        return self._paths.get(id(buffer), "")
 
     def stop(self) -> None:
         """Give up what is not loaded yet; calling it again does nothing."""
@@ -96,7 +105,10 @@ class BufferLoad:
                 source.array.close()
 
     def _fill(self, source: BufferSource, bar: Bar) -> None:
-        for n_rows in source.buffer.fill(source.array.gather_rows):
-            bar.update(n_rows * source.buffer.row_bytes)
+        array, buffer = source.array, source.buffer
+        for n_rows in array.fill(buffer) if isinstance(array, BulkRows) else buffer.fill(array.gather_rows):
+            if isinstance(array, BulkRows):
+                self._paths[id(buffer)] = array.path
+            bar.update(n_rows * buffer.row_bytes)
             if self._stopped.is_set():
                 return

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from bam.bench.random_reads import engine_reads_per_s
-from bam.config import EngineKind
+from bam.config import EngineKind, parse_kind
 from bam.errors import ConfigError
 from bam.storage.buffers import aligned_buffer
+from bam.storage.bulk.settings import BulkSettings, Destination
 from bam.storage.engine import Engine, ReadSpan
 from bam.storage.native import NativeEngine
 from bam.storage.open import open_engine
 from gids.errors import DatasetError
+from gids.fetch.bulk_points import BulkPoint, best_point, measure_bulk
 from gids.fetch.cost_model import CostModel
 from gids.fetch.device_identity import DeviceIdentity
 from gids.fetch.device_model import SsdFacts
@@ -34,6 +36,8 @@ DEPTHS = (1, 16, 64, 256)
 DEFAULT_SECONDS = 15.0
 #: Depths at which this much would be under way measure nothing that a smaller one does not.
 _MAX_BYTES_UNDER_WAY = 32 * 2**20
+#: Share of the time for bulk reads.
+_BULK_SHARE = 0.25
 #: A file much smaller than this is read again and again, and the device answers from its own cache.
 SMALL_FILE_BYTES = 256 * 2**20
 
@@ -73,6 +77,8 @@ class Calibration:
     file_bytes : int
         Size of the file that was read.
     points : tuple of Point
+    bulk : tuple of BulkPoint
+        Long reads of several threads; empty in files of earlier versions.
     """
 
     device: DeviceIdentity
@@ -80,6 +86,7 @@ class Calibration:
     direct: bool
     file_bytes: int
     points: tuple[Point, ...]
+    bulk: tuple[BulkPoint, ...] = ()
 
     def best_rates(self) -> dict[int, float]:
         """Reads per second by length, at the depth that is best for it."""
@@ -99,6 +106,11 @@ class Calibration:
         shallow = min((point for point in self.points if point.read_bytes == length), key=_depth)
         return SsdFacts(self.best_rates()[length], shallow.latency_us)
 
+    def bulk_settings(self) -> dict[Destination, BulkSettings]:
+        """The best for bulk reads, by the memory they were measured into."""
+        best = {destination: best_point(self.bulk, destination) for destination in Destination}
+        return {destination: point.settings for destination, point in best.items() if point is not None}
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; :meth:`from_json` reads them back."""
         points = [{**asdict(point), "latency_us": point.latency_us} for point in self.points]
@@ -111,7 +123,8 @@ class Calibration:
             Point(each["read_bytes"], each["depth"], each["reads_per_s"]) for each in table["points"]
         )
         device = DeviceIdentity(**table["device"])
-        return cls(device, table["engine"], table["direct"], table["file_bytes"], points)
+        bulk = tuple(BulkPoint(**each) for each in table.get("bulk", ()))
+        return cls(device, table["engine"], table["direct"], table["file_bytes"], points, bulk)
 
 
 def _depth(point: Point) -> int:
@@ -126,7 +139,7 @@ def calibrate(
     read_bytes: tuple[int, ...] = READ_BYTES,
     depths: tuple[int, ...] = DEPTHS,
 ) -> Calibration:
-    """Measure random reads of a file, by length and depth.
+    """Measure random reads of a file, by length and depth, and bulk reads, by task size and threads.
 
     Parameters
     ----------
@@ -145,12 +158,12 @@ def calibrate(
         No length fits the file.
     StorageError, EngineUnavailable
     """
-    with open_engine(engine, [str(path)]) as opened:
-        points = measure(opened, seconds=seconds, read_bytes=read_bytes, depths=depths)
-        info = opened.info()
-        return Calibration(
-            DeviceIdentity.of_path(path), info.engine, info.direct, opened.files[0].bytes, tuple(points)
-        )
+    kind, bulk_seconds = parse_kind("engine", engine, EngineKind), _BULK_SHARE * seconds
+    with open_engine(kind, [str(path)]) as opened:
+        points = measure(opened, seconds=seconds - bulk_seconds, read_bytes=read_bytes, depths=depths)
+        info, n_bytes = opened.info(), opened.files[0].bytes
+    bulk = measure_bulk(path, seconds=bulk_seconds, engine=kind)
+    return Calibration(DeviceIdentity.of_path(path), info.engine, info.direct, n_bytes, tuple(points), bulk)
 
 
 def measure(

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from bam.array.copy_rows import copy_rows
 from bam.config import parse_bytes
 from bam.errors import ConfigError
+from bam.storage.bulk.memory import BulkMemory, HostMemory, in_step
+from bam.storage.bulk.settings import Destination
 from gids.fetch.row_set import RowSet
 from gids.fetch.table import Bytes, FeatureTable
 from gids.fetch.window import RowIds
@@ -74,7 +76,13 @@ class ConstantBuffer:
     n_rows, row_bytes : int
     n_loaded : int
         Rows that are there; those before this place.
+    first_row : int or None
+        The table's row it begins with; None: its rows do not follow each other.
+    destination : Destination
+        The host's memory.
     """
+
+    destination = Destination.HOST
 
     def __init__(
         self, table: RowShape, rows: RowIds, *, load: bool = True, memory: Bytes | None = None
@@ -84,8 +92,11 @@ class ConstantBuffer:
         self._set = None if prefix else RowSet(rows, table.n_rows)
         self.n_rows = len(rows) if self._set is None else self._set.n_members
         self.n_loaded = 0
+        follow = len(rows) and int(rows.max()) - int(rows.min()) == self.n_rows - 1
+        self.first_row = int(rows.min()) if follow else None
         n_bytes = self.n_rows * self.row_bytes
-        held = np.empty(n_bytes, np.uint8) if memory is None else memory[:n_bytes]
+        # In step with pages, so that direct reads can go straight to it where the rows are so too.
+        held = in_step(n_bytes, 0) if memory is None else memory[:n_bytes]
         self._bytes: Bytes = held.reshape(self.n_rows, self.row_bytes)
         if load:
             assert isinstance(table, FeatureTable)
@@ -108,6 +119,10 @@ class ConstantBuffer:
             read(ascending[first : first + step], part)
             self.n_loaded = first + len(part)  # after the rows, so that nobody is given what is not there
             yield len(part)
+
+    def bulk_memory(self) -> BulkMemory:
+        """Its memory, for bulk reads."""
+        return HostMemory(self._bytes)
 
     @property
     def row_set(self) -> RowSet | None:

@@ -109,6 +109,8 @@ class FeatureStore:
                 "constant_bytes": buffer.nbytes,
                 "constant_row_bytes": buffer.n_rows * buffer.row_bytes,
             }
+            if self._load is not None and (path := self._load.path_of(buffer)):
+                described[name]["constant_path"] = path
             if self._load is not None and self._load.error is not None:
                 described[name]["constant_error"] = str(self._load.error)
         return described

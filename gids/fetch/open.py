@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import bam
 from bam.config import EngineKind, PolicyKind
 from bam.errors import ConfigError
+from bam.storage.bulk.settings import Destination
 from bam.storage.engine import Engine
 from gids.errors import did_you_mean
 from gids.fetch.buffer_load import BULK_MERGE_BYTES, BufferLoad, BufferSource, FilledBuffer
+from gids.fetch.bulk_rows import BulkRows, usable_settings
 from gids.fetch.constant_buffer import ConstantBuffer, RowShape, choose_hot_rows, parse_share
 from gids.fetch.device_model import SsdFacts
 from gids.fetch.expected_requests import ExpectedRequests, load_expected_of
@@ -45,6 +47,9 @@ class FeatureSettings:
         In place of what `gids calibrate` measured.
     calibration : str
         Folder where it left that; empty: the data set's.
+    bulk : BulkSettings, str or None
+        How a constant buffer whose rows follow each other is filled. ``"auto"``: as `gids calibrate` found it
+        best, else the defaults of :class:`bam.BulkSettings`. None: as other rows are read.
     wrap : callable, optional
         Takes each engine and returns the one to read through; see :func:`bam.open_array`.
     progress : Progress
@@ -60,6 +65,7 @@ class FeatureSettings:
     contiguous: bool = True
     ssd: SsdFacts | None = None
     calibration: str = ""
+    bulk: bam.BulkSettings | str | None = "auto"
     wrap: Callable[[Engine], Engine] | None = None
     progress: Progress = no_progress
 
@@ -69,6 +75,8 @@ class FeatureSettings:
             parse_share(self.cache, 0, "cache")
         if self.cpu_buffer != "auto":
             parse_share(self.cpu_buffer, 0, "cpu_buffer")
+        if self.bulk is not None and self.bulk != "auto" and not isinstance(self.bulk, bam.BulkSettings):
+            raise ConfigError("bulk", self.bulk, "a bam.BulkSettings, 'auto', or None")
         for name, kinds in (("engine", EngineKind), ("policy", PolicyKind)):
             value, names = getattr(self, name), [kind.value for kind in kinds]
             if value not in names:
@@ -113,7 +121,7 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
     )
     try:
         buffers = _choose_buffers(dataset, tables, requests, buffer_bytes)
-        load = start_load(stored, list(buffers.items()), settings)
+        load = start_load(stored, list(buffers.items()), settings, storage.bulk)
     except BaseException:
         for table in tables.values():
             table.close()
@@ -124,32 +132,58 @@ def open_features(dataset: Dataset | None, settings: FeatureSettings) -> Feature
 
 
 def start_load(
-    stored: Mapping[str, Features], buffers: Sequence[tuple[str, FilledBuffer]], settings: FeatureSettings
+    stored: Mapping[str, Features],
+    buffers: Sequence[tuple[str, FilledBuffer]],
+    settings: FeatureSettings,
+    measured: Mapping[Destination, bam.BulkSettings],
 ) -> BufferLoad | None:
     """Fill buffers of tables by name.
 
-    Long reads in file order, past the page cache, which is for what mini-batches ask for.
+    Long reads in file order, past the page cache, which is for what mini-batches ask for: rows that follow
+    each other in bulk, as the settings say or as was measured to be best for that memory; else as any rows are
+    read.
     """
     if not buffers:
         return None
     sources: list[BufferSource] = []
     try:
         for name, buffer in buffers:
-            array = bam.open_array(
-                stored[name].source,
-                cache="1 lines",
-                engine=settings.engine,
-                page_bytes=settings.page_bytes,
-                merge_bytes=max(BULK_MERGE_BYTES, settings.page_bytes),
-                queue_depth=settings.queue_depth,
-                wrap=settings.wrap,
-            )
+            array = _load_from(stored[name], buffer, settings, measured)
             sources.append(BufferSource(buffer, array))
     except BaseException:
         for source in sources:
             source.array.close()
         raise
     return BufferLoad(sources, settings.progress)
+
+
+def _load_from(
+    features: Features,
+    buffer: FilledBuffer,
+    settings: FeatureSettings,
+    measured: Mapping[Destination, bam.BulkSettings],
+) -> bam.VirtualArray | BulkRows:
+    description, first_row, destination = features.description, buffer.first_row, buffer.destination
+    wrapped = settings.wrap is not None
+    bulk = usable_settings(settings.bulk, measured.get(destination), wrapped=wrapped)
+    if bulk is not None and first_row is not None and description.stored_dtype == description.dtype:
+        return BulkRows(
+            description,
+            first_row,
+            bulk,
+            engine=settings.engine,
+            wrap=settings.wrap,
+            to_gpu=destination.on_gpu,
+        )
+    return bam.open_array(
+        features.source,
+        cache="1 lines",
+        engine=settings.engine,
+        page_bytes=settings.page_bytes,
+        merge_bytes=max(BULK_MERGE_BYTES, settings.page_bytes),
+        queue_depth=settings.queue_depth,
+        wrap=settings.wrap,
+    )
 
 
 def _divided(dataset: Dataset) -> tuple[dict[str, FeatureTable], dict[str, Features]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bam.storage.bulk.settings import BulkSettings, Destination
 from gids.fetch.calibration import load_calibration
 from gids.fetch.cost_model import CostModel
 from gids.fetch.device_model import USUAL_SSD, SsdFacts
@@ -26,12 +28,15 @@ class StorageModel:
         None: reads were never measured, and only pages that follow each other are merged.
     source : str
         Where the facts are from: ``calibration``, ``settings`` or ``default``.
+    bulk : mapping of Destination to BulkSettings
+        What was measured to be best for bulk reads into that memory.
     """
 
     facts: SsdFacts = USUAL_SSD
     rules: ReadRules = field(default_factory=ReadRules)
     cost: CostModel | None = None
     source: str = "default"
+    bulk: Mapping[Destination, BulkSettings] = field(default_factory=dict)
 
 
 def storage_model(
@@ -70,8 +75,9 @@ def storage_model(
         rules = ReadRules(page_bytes, max(page_bytes, _UNMEASURED_MERGE_BYTES), 0)
     else:
         rules = ReadRules(page_bytes, cost.merge_bytes(page_bytes), cost.bridge_bytes(page_bytes))
+    bulk = {} if measured is None else measured.bulk_settings()
     if ssd is not None:
-        return StorageModel(ssd, rules, cost, "settings")
+        return StorageModel(ssd, rules, cost, "settings", bulk)
     if measured is not None:
-        return StorageModel(measured.facts(page_bytes), rules, cost, "calibration")
+        return StorageModel(measured.facts(page_bytes), rules, cost, "calibration", bulk)
     return StorageModel(USUAL_SSD, rules, None, "default")

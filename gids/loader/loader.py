@@ -117,6 +117,9 @@ class DataLoader:
         What the storage can do, in place of what `gids calibrate` measured.
     calibration : str
         Folder where `gids calibrate` left what it measured; empty: the data set's own.
+    bulk : BulkSettings, str or None
+        How constant rows are read where they follow each other, as in a hot-first store: ``"auto"``, as `gids
+        calibrate` measured it to be best; a :class:`bam.BulkSettings`; None, as other rows are read.
     peak_share : float
         Share of the storage's peak that reads under way are to reach.
     engine, page_bytes, policy, queue_depth : optional
@@ -159,6 +162,7 @@ class DataLoader:
         contiguous: bool = True,
         ssd: SsdFacts | None = None,
         calibration: str = "",
+        bulk: bam.BulkSettings | str | None = "auto",
         peak_share: float = PEAK_SHARE,
         seed: int = 0,
         rank: int = 0,
@@ -197,6 +201,7 @@ class DataLoader:
             contiguous=contiguous,
             ssd=ssd,
             calibration=calibration,
+            bulk=bulk,
         )
         (ssd or USUAL_SSD).reads_needed(peak_share)  # raises where no share is given
         request = PathRequest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -15,34 +16,45 @@ _PAGE_BYTES = 4096
 
 
 class GpuMemory(BulkMemory):
-    """Memory of the current GPU, new and undefined.
+    """Memory of the current GPU.
 
     Parameters
     ----------
-    n_bytes : int
+    array : cupy array of uint8, shape (n_bytes,)
+        Contiguous; nothing that was launched may still use it.
 
     Attributes
     ----------
-    array : cupy array of uint8, shape (n_bytes,)
-
-    Raises
-    ------
-    EngineUnavailable
-        No CuPy, no GPU, or not so much memory of it.
+    array : cupy array
     """
 
-    def __init__(self, n_bytes: int) -> None:
+    def __init__(self, array: Any) -> None:
         self._cupy = _cupy()
+        self._device = self._cupy.cuda.Device()
+        self.gpu = str(self._cupy.cuda.runtime.deviceGetPCIBusId(self._device.id)).lower()
+        self.array, self.n_bytes = array, int(array.shape[0])
+        self._of_thread = threading.local()
+
+    def enter_thread(self) -> None:
+        self._device.use()  # kvikio asks the driver about the memory in this thread
+
+    @classmethod
+    def new(cls, n_bytes: int) -> GpuMemory:
+        """New memory, undefined.
+
+        Raises
+        ------
+        EngineUnavailable
+            No CuPy, no GPU, or not so much memory of it.
+        """
+        cupy = _cupy()
         try:
-            self._device = self._cupy.cuda.Device()
-            self.array: Any = self._cupy.empty(n_bytes, np.uint8)
+            array = cupy.empty(n_bytes, np.uint8)
             # What was freed may still be in use by what was launched before on this stream.
-            self._cupy.cuda.get_current_stream().synchronize()
-            self.gpu = str(self._cupy.cuda.runtime.deviceGetPCIBusId(self._device.id)).lower()
+            cupy.cuda.get_current_stream().synchronize()
+            return cls(array)
         except Exception as error:
             raise _unavailable(error) from error
-        self.n_bytes = n_bytes
-        self._of_thread = threading.local()
 
     @property
     def host(self) -> ByteArray | None:
@@ -89,6 +101,22 @@ def pinned_memory(n_bytes: int, file_offset: int = 0) -> HostMemory:
         return HostMemory(_pinned(cupy, n_bytes, skipped_bytes(file_offset)))
     except Exception as error:
         raise _unavailable(error) from error
+
+
+def gpu_name() -> str:
+    """What the driver calls the current GPU."""
+    runtime = _cupy().cuda.runtime
+    return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+
+
+def copy_bytes_per_s(memory: BulkMemory) -> float:
+    """How fast pinned host memory is copied to a GPU's: the ceiling of what goes that way."""
+    staged = memory.staging(min(memory.n_bytes, 64 * 2**20))
+    memory.put(0, staged)
+    begin, copies = time.perf_counter(), 8
+    for _ in range(copies):
+        memory.put(0, staged)
+    return copies * len(staged) / (time.perf_counter() - begin)
 
 
 def _pinned(cupy: Any, n_bytes: int, skipped: int) -> ByteArray:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from bam.cache.device.bulk_memory import GpuMemory
 from bam.cache.device.gpu import (
     DeviceMemory,
     DeviceTensor,
@@ -26,6 +27,7 @@ from bam.cache.device.gpu import (
 )
 from bam.errors import ConfigError, EngineUnavailable
 from bam.native import nvrtc
+from bam.storage.bulk.memory import BulkMemory
 
 _PINNED_ALIGNMENT = 4096
 # CU_MEMHOSTREGISTER_* of cuda.h
@@ -191,6 +193,11 @@ class CupyGpu(Gpu):
     @_on_device
     def zero(self, address: int, n_bytes: int) -> None:
         self.cupy.cuda.runtime.memsetAsync(address, 0, n_bytes, self.stream.ptr)
+
+    @_on_device
+    def bulk_memory(self, memory: DeviceMemory) -> BulkMemory:
+        self.stream.synchronize()  # it is still being zeroed there
+        return GpuMemory(memory.owner[: memory.n_bytes])
 
     @_on_device
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:

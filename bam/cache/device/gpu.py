@@ -15,6 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bam.errors import ConfigError
+from bam.storage.buffers import aligned_buffer
+from bam.storage.bulk.memory import BulkMemory
+from bam.storage.engine import ByteArray
+
 #: A stream of CUDA by its address; 0 is the legacy default stream.
 StreamPointer = int
 
@@ -139,6 +144,10 @@ class Gpu(ABC):
     def add_kernels(self, source: Path, *, include: Sequence[Path] = (), options: Sequence[str] = ()) -> None:
         """Compile a `.cu` file, or find it compiled; :meth:`launch` then knows its kernels."""
 
+    def bulk_memory(self, memory: DeviceMemory) -> BulkMemory:
+        """Memory of :meth:`memory` as a destination of bulk reads."""
+        return WrittenMemory(self, memory)
+
     @abstractmethod
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[ctypes.Structure | Any]) -> None:
         """Launch a kernel of `read_path.cu`; arguments are ctypes objects, passed by value."""
@@ -190,3 +199,23 @@ class Gpu(ABC):
     @abstractmethod
     def close(self) -> None:
         """Wait for the stream and release what belongs to it; calling it again does nothing."""
+
+
+class WrittenMemory(BulkMemory):
+    """A GPU's memory, to which everything is copied by :meth:`Gpu.write`."""
+
+    def __init__(self, gpu: Gpu, memory: DeviceMemory) -> None:
+        self._gpu, self._memory, self.n_bytes = gpu, memory, memory.n_bytes
+
+    @property
+    def host(self) -> ByteArray | None:
+        return None
+
+    def part(self, begin: int, length: int) -> Any:
+        raise ConfigError("engine", "kvikio", "'native' for this GPU's memory")
+
+    def staging(self, n_bytes: int) -> ByteArray:
+        return aligned_buffer(n_bytes)
+
+    def put(self, begin: int, data: ByteArray) -> None:
+        self._gpu.write(self._memory.address + begin, data)

@@ -164,6 +164,7 @@ class _Calls:
         self._closing.close()
 
     def new_worker(self) -> Worker:
+        self._memory.enter_thread()
         return self._do
 
     def _do(self, task: Task) -> None:

@@ -102,6 +102,7 @@ class _Work:
 
     def new_worker(self) -> Worker:
         self.placement.pin_this_thread()
+        self.memory.enter_thread()
         counters = RangeCounters()
         with self._lock:
             self._counters.append(counters)

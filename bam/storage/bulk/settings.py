@@ -24,6 +24,19 @@ class BulkEngineKind(Enum):
     KVIKIO = "kvikio"
 
 
+class Destination(Enum):
+    """Kinds of memory that bulk reads go to."""
+
+    HOST = "host"
+    PINNED = "pinned"
+    CUDA = "cuda"
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a copy over PCI is part of the way."""
+        return self is Destination.CUDA
+
+
 @dataclass(frozen=True)
 class BulkSettings:
     """How many bytes are read at a time, by how many threads, and by what; see docs/settings.md.

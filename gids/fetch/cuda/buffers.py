@@ -9,6 +9,8 @@ import numpy as np
 
 from bam.cache.device.gpu import DeviceMemory, Gpu, PinnedMemory
 from bam.cache.device.reads import ConstantRows
+from bam.storage.bulk.memory import BulkMemory
+from bam.storage.bulk.settings import Destination
 from gids.fetch.buffer_load import FilledBuffer
 from gids.fetch.constant_buffer import ConstantBuffer, RowShape
 from gids.fetch.row_set import RowSet
@@ -36,12 +38,20 @@ class ResidentBuffer:
     row_set : RowSet, optional
         Which rows it holds; None: the first `n_rows`.
     memory : DeviceMemory
+    first_row : int or None
+        The table's row it begins with; None: its rows do not follow each other.
+    destination : Destination
+        A GPU's memory.
     """
+
+    destination = Destination.CUDA
 
     def __init__(self, gpu: Gpu, table: RowShape, rows: RowIds) -> None:
         self.n_rows, self.row_bytes, self.n_loaded = len(rows), table.row_bytes, 0
         prefix = len(rows) == 0 or int(rows[-1]) == len(rows) - 1
         self.row_set = None if prefix else RowSet(rows, table.n_rows)
+        follow = len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1
+        self.first_row = int(rows[0]) if follow else None
         self._gpu, self._rows = gpu, rows
         self.memory: DeviceMemory = gpu.memory(self.n_rows * self.row_bytes)
 
@@ -49,6 +59,10 @@ class ResidentBuffer:
     def nbytes(self) -> int:
         """Memory it takes on the GPU, index included."""
         return self.memory.n_bytes + (0 if self.row_set is None else self.row_set.nbytes)
+
+    def bulk_memory(self) -> BulkMemory:
+        """Its memory, for bulk reads."""
+        return self._gpu.bulk_memory(self.memory)
 
     def fill(self, read: Callable[[RowIds, Bytes], None]) -> Iterator[int]:
         """As :meth:`gids.fetch.constant_buffer.ConstantBuffer.fill`."""

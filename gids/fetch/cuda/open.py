@@ -14,6 +14,7 @@ import bam
 from bam.cache.device.gpu import Gpu
 from bam.cache.geometry import MOST_STATE_BYTES
 from bam.errors import ConfigError
+from bam.storage.bulk.settings import Destination
 from gids.fetch.buffer_load import BufferLoad
 from gids.fetch.constant_buffer import parse_share
 from gids.fetch.cuda.budget import check_budget, usable_bytes
@@ -181,7 +182,7 @@ class _Opening:
         )
         try:
             pinned, resident = self._hold_rows()
-            load = self._start_load(pinned, resident)
+            load = self._start_load(pinned, resident, model.bulk)
             tables = [
                 each.to_gpu(group.first_byte(name), self._requests, self._device)
                 for name, each in self._sources.items()
@@ -225,11 +226,14 @@ class _Opening:
         return pinned, resident
 
     def _start_load(
-        self, pinned: Mapping[str, PlacedRows], resident: Mapping[str, PlacedRows]
+        self,
+        pinned: Mapping[str, PlacedRows],
+        resident: Mapping[str, PlacedRows],
+        measured: Mapping[Destination, bam.BulkSettings],
     ) -> BufferLoad | None:
         stored = {name: each.features for name, each in self._stored.items() if each.features is not None}
         buffers = [(name, placed.filled) for held in (resident, pinned) for name, placed in held.items()]
-        return start_load(stored, buffers, self._settings.features)
+        return start_load(stored, buffers, self._settings.features, measured)
 
 
 def _without(rows: RowIds, others: RowIds | None) -> RowIds:

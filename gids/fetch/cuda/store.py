@@ -166,6 +166,8 @@ class GpuFeatureStore:
                         f"{kind}_rows_loaded": buffer.n_loaded,
                         f"{kind}_bytes": buffer.nbytes,
                     }
+                    if self._load is not None and (path := self._load.path_of(held[name].filled)):
+                        described[name][f"{kind}_path"] = path
             if self._load is not None and self._load.error is not None:
                 described[name]["constant_error"] = str(self._load.error)
         return described

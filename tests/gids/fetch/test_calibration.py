@@ -11,9 +11,11 @@ import pytest
 
 from bam.errors import ConfigError
 from bam.native import available
+from bam.storage.bulk.settings import Destination
 from bam.storage.memory import MemoryEngine, NativeMemoryEngine
 from gids.cli.main import main
 from gids.errors import DatasetError
+from gids.fetch.bulk_points import BulkPoint
 from gids.fetch.calibration import (
     FILE_NAME,
     Calibration,
@@ -52,6 +54,20 @@ def test_facts_are_the_peak_and_the_latency_alone(calibration: Calibration) -> N
 def test_it_comes_back_from_its_file(calibration: Calibration, tmp_path: Path) -> None:
     store_calibration(calibration, tmp_path)
     assert load_calibration(tmp_path) == calibration
+    points = (BulkPoint("host", "native", 2**20, 4, True, 1e9),)
+    with_bulk = replace(calibration, bulk=points)
+    store_calibration(with_bulk, tmp_path)
+    assert load_calibration(tmp_path) == with_bulk
+    assert with_bulk.bulk_settings() == {Destination.HOST: points[0].settings}
+
+
+def test_a_file_from_before_bulk_reads_were_measured(calibration: Calibration, tmp_path: Path) -> None:
+    table = calibration.to_json()
+    del table["bulk"]
+    (tmp_path / FILE_NAME).write_text(json.dumps(table))
+    found = load_calibration(tmp_path)
+    assert found == calibration
+    assert found.bulk_settings() == {}
 
 
 def test_of_another_device_it_does_not_hold(
@@ -116,9 +132,12 @@ def test_the_command_measures_once(tmp_path: Path, capsys: pytest.CaptureFixture
     synthesize(folder, "0.001", 0, dim=64)
     command = ["calibrate", str(folder), "--seconds", "0.2", "--engine", "file"]
     assert main(command) == 0
-    assert "reach 95 % of the peak" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "reach 95 % of the peak" in printed
+    assert "bulk reads to host memory" in printed
     first = json.loads((folder / FILE_NAME).read_text())
     assert first["engine"] == "file"
+    assert len([point for point in first["bulk"] if point["destination"] == "host"]) >= 9
     assert main(command) == 0
     assert "measured before" in capsys.readouterr().out
     assert json.loads((folder / FILE_NAME).read_text()) == first

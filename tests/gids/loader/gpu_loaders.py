@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import bam
 import gids
 from gids.bench.data import prepare_data
 from gids.config import run_config
@@ -67,6 +68,30 @@ def make_data(folder: Path, method: str = "") -> Path:
 
 def neighbor() -> NeighborSampler:
     return NeighborSampler([4, 3], seed=5)
+
+
+def check_constant_rows_come_in_bulk(machine: Machine, folder: Path) -> None:
+    """Of a hot-first store they follow each other, in the GPU's memory and in pinned memory."""
+    dataset = gids.open_dataset(make_data(folder))
+    bulk = bam.BulkSettings(task_bytes="64KiB", threads=3)
+    store = machine.open_store(dataset, cache="10%", cpu_buffer="20%", gpu_buffer="10%", bulk=bulk)
+    store.wait_until_loaded()
+    described, gpu = store.describe(), store.group.store.gpu
+    for kind, held in (("constant", store._pinned), ("resident", store._resident)):
+        assert held
+        for name, placed in held.items():
+            buffer = placed.buffer
+            assert buffer.first_row is not None
+            assert "3 threads, 65536 bytes a task" in described[name][f"{kind}_path"]
+            if kind == "resident":
+                found = gpu.read(placed.address, buffer.n_rows * buffer.row_bytes)
+            else:
+                found = np.empty((buffer.n_rows, buffer.row_bytes), np.uint8)
+                buffer.copy(np.arange(buffer.n_rows), found, np.arange(buffer.n_rows))
+            rows = slice(buffer.first_row, buffer.first_row + buffer.n_rows)
+            expected = bam.load_array(dataset.features[name].source, rows=rows).rows
+            assert found.tobytes() == expected.tobytes()
+    store.close()
 
 
 def open_loader(machine: Machine, dataset: Dataset, store: GpuFeatureStore, **settings: Any) -> DataLoader:

@@ -76,6 +76,10 @@ def test_an_epoch_goes_on_and_loaders_share_a_store(machine: checks.Machine, tmp
     checks.check_resume(machine, tmp_path)
 
 
+def test_constant_rows_come_in_bulk(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_constant_rows_come_in_bulk(machine, tmp_path)
+
+
 def test_memory_is_asked_for_first(machine: checks.Machine, tmp_path: Path) -> None:
     checks.check_memory_is_asked_for_first(machine, tmp_path)
 
