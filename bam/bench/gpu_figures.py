@@ -48,8 +48,8 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """Make each measurement; after each, give all `figures`, `errors` and `seconds` so far.
 
-    They are as result files have them. One that fails does not keep the others from being made. One that takes
-    longer than `timeout_s` ends the process, with the stack of every thread on stderr.
+    They are as result files have them. One that fails does not keep the others from being made. One that
+    takes longer than `timeout_s` ends the process, with the stack of every thread on stderr.
     """
     figures: dict[str, Any] = {}
     errors: dict[str, str] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bam.config import check_seconds
+from bam.config import MAX_MERGE_BYTES, check_seconds
 from bam.errors import ClosedError, ConfigError, EngineUnavailable, ForkedError
 from bam.layout import Layout
 from bam.native import function
@@ -36,6 +36,8 @@ class _Config(ctypes.Structure):
         ("cores", POINTER(c_int32)),
         ("destinations", c_void_p),
         ("destination_bytes", c_uint64),
+        ("merge_bytes", c_uint32),
+        ("bridge_bytes", c_uint32),
     ]
 
 
@@ -63,6 +65,9 @@ class _Counters(ctypes.Structure):
             "idle_sleeps",
             "max_in_flight",
             "left_behind",
+            "commands_read",
+            "bytes_useful",
+            "commands_merged",
         )
     ]
 
@@ -83,6 +88,11 @@ class ControllerSettings:
         Thread `i` runs on ``cores[i % len(cores)]``; empty: anywhere.
     close_timeout_s : float
         Stopping waits so long for reads in flight, and then leaves them behind.
+    merge_bytes : int
+        Longest read that commands for neighbouring blocks are merged into, up to 64 MiB; up to
+        `max_transfer_bytes`, such as 0: each command is a read.
+    bridge_bytes : int
+        Those with a hole up to this long between them are merged too; what lies in it is read and dropped.
     """
 
     n_threads: int = 1
@@ -90,6 +100,8 @@ class ControllerSettings:
     max_transfer_bytes: int = 128 << 10
     cores: tuple[int, ...] = ()
     close_timeout_s: float = 10.0
+    merge_bytes: int = 0
+    bridge_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_threads <= 1024:
@@ -100,6 +112,9 @@ class ControllerSettings:
         if rest or not 1 <= blocks <= MAX_BLOCKS:
             raise ConfigError("max_transfer_bytes", self.max_transfer_bytes, "a multiple of 512 up to 32 MiB")
         check_seconds("close_timeout_s", self.close_timeout_s)
+        for name in ("merge_bytes", "bridge_bytes"):
+            if not 0 <= getattr(self, name) <= MAX_MERGE_BYTES:
+                raise ConfigError(name, getattr(self, name), f"bytes from 0 to {MAX_MERGE_BYTES}")
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,10 @@ class ControllerStats:
         Most commands being read at once by one thread.
     left_behind : int
         Reads that had not ended when the controller stopped.
+    commands_read : int
+        Completed with success; `commands_merged` were part of a read of several.
+    bytes_useful : int
+        That they asked for; less than `bytes_read` where holes or what lies around them was read along.
     """
 
     commands: int
@@ -133,6 +152,14 @@ class ControllerStats:
     idle_sleeps: int
     max_in_flight: int
     left_behind: int
+    commands_read: int = 0
+    bytes_useful: int = 0
+    commands_merged: int = 0
+
+    @property
+    def commands_per_read(self) -> float:
+        """Commands that one read of the engine served: pages, where each asks for one. 0 without reads."""
+        return self.commands_read / self.reads if self.reads else 0.0
 
 
 @dataclass(frozen=True)
@@ -185,6 +212,8 @@ class QueueServer:
             int(settings.close_timeout_s * 1000),
             len(settings.cores),
             cores,
+            merge_bytes=settings.merge_bytes,
+            bridge_bytes=settings.bridge_bytes,
         )
         if destinations is not None:
             config.destinations, config.destination_bytes = destinations.ctypes.data, destinations.nbytes

@@ -167,12 +167,13 @@ std::string stress_readers(std::shared_ptr<bam::Engine> engine, Checks& checks) 
 }
 
 // Threads read blocks through queue pairs that the controller answers; then the controller stops under them.
-std::string stress_controller(std::shared_ptr<bam::Engine> engine, Checks& checks) {
+std::string stress_controller(std::shared_ptr<bam::Engine> engine, Checks& checks, uint32_t merge_bytes) {
   const bam::Extent extent{0, kFileBytes, 0, 0, 0};
   bam::HostQueues queues(3, 8);
   std::string reason;
   auto controller = bam::SoftwareController::create(std::move(engine), layout_of(extent), queues.pairs(),
-                                                    {2, 16, 4096, 60'000, 0, nullptr, nullptr, 0}, &reason);
+                                                    {2, 16, 4096, 60'000, 0, nullptr, nullptr, 0, merge_bytes, 512},
+                                                    &reason);
   checks.expect(controller != nullptr, "no controller");
   if (controller == nullptr) return reason;
   std::atomic<uint64_t> batches{0}, closed{0};
@@ -310,13 +311,15 @@ std::string stress_silence(Checks& checks) {
 }
 
 // The same under the controller: commands are aborted.
-std::string stress_silent_controller(Checks& checks) {
+std::string stress_silent_controller(Checks& checks, uint32_t merge_bytes) {
   LateDisk disk;
   const bam::Extent extent{0, kFileBytes, 0, 0, 0};
   bam::HostQueues queues(2, 8);
   std::string reason;
   auto controller = bam::SoftwareController::create(std::make_shared<SilentEngine>(disk), layout_of(extent),
-                                                    queues.pairs(), {2, 16, 4096, 20, 0, nullptr, nullptr, 0}, &reason);
+                                                    queues.pairs(),
+                                                    {2, 16, 4096, 20, 0, nullptr, nullptr, 0, merge_bytes, 4096},
+                                                    &reason);
   checks.expect(controller != nullptr, "no controller");
   if (controller == nullptr) return reason;
   // They outlive the disk's answers, as the memory of commands must that were aborted with ETIMEDOUT.
@@ -377,10 +380,16 @@ std::vector<Test> library_tests() {
                                   return stress_store({bam::Policy::look_ahead, 64, 6, 40}, engine, kCut, checks);
                                 }));
     tests.push_back(with_engine("span readers", kind, kFileBytes, stress_readers));
-    tests.push_back(with_engine("host queues and controller", kind, kFileBytes, stress_controller));
+    for (uint32_t merge_bytes : {0, 65536})
+      tests.push_back(with_engine("host queues and controller, merged reads: " + std::to_string(merge_bytes), kind,
+                                  kFileBytes, [=](std::shared_ptr<bam::Engine> engine, Checks& checks) {
+                                    return stress_controller(engine, checks, merge_bytes);
+                                  }));
   }
   tests.push_back({"store over a disk that does not answer", stress_silence});
-  tests.push_back({"controller over a disk that does not answer", stress_silent_controller});
+  for (uint32_t merge_bytes : {0, 65536})
+    tests.push_back({"controller over a disk that does not answer, merged reads: " + std::to_string(merge_bytes),
+                     [=](Checks& checks) { return stress_silent_controller(checks, merge_bytes); }});
   return tests;
 }
 

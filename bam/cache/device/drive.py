@@ -20,6 +20,7 @@ from bam.cache.device.gpu import Gpu, PinnedMemory
 from bam.cache.device.memory import DriveMemory
 from bam.cache.device.settings import GpuSettings
 from bam.cache.device.structs import DATA_POINTER
+from bam.config import parse_bytes
 from bam.errors import ConfigError, NvmeStatusError, StorageError
 from bam.native import function
 from bam.storage.nvme.controller import PAGE_BYTES
@@ -42,9 +43,11 @@ def make_drive_memory(gpu: Gpu, run: DriveRun, page_bytes: int, settings: GpuSet
     ------
     ConfigError
         Pages that are not whole blocks or longer than a command; bytes that do not begin with a block; a
-        drive that was opened with fewer `reserved_queue_pairs`.
+        drive that was opened with fewer `reserved_queue_pairs`; `merge_bytes`, which a drive does not do.
     NvmeStatusError, DriveUnavailable, EngineUnavailable
     """
+    if parse_bytes(settings.merge_bytes) > page_bytes:
+        raise ConfigError("merge_bytes", settings.merge_bytes, "0 for a drive that kernels ask themselves")
     namespace = run.drive.namespace(run.nsid)
     if page_bytes % namespace.block_bytes or page_bytes > run.drive.max_transfer_bytes:
         expected = f"a multiple of {namespace.block_bytes} up to {run.drive.max_transfer_bytes}"

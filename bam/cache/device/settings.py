@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bam.config import parse_bytes
+from bam.config import MAX_MERGE_BYTES, parse_bytes
 from bam.errors import ConfigError
 from bam.storage.queues import MAX_DEPTH, MAX_PAIRS, MIN_DEPTH
 
@@ -29,6 +29,11 @@ class GpuSettings:
         Thread `i` runs on ``cores[i % len(cores)]``; empty: anywhere.
     constant_rows : int
         The array's first rows, kept in pinned host memory and read there by the GPU.
+    merge_bytes : int or str
+        Longest read that the controller merges neighbouring pages into, up to 64 MiB; 0, or up to a page:
+        none. Not with an NVMe drive, which kernels ask page by page.
+    bridge_bytes : int or str
+        Pages with a hole up to this long between them are merged too.
     lone_pages : int
         Pages of staging memory for kernels that read by themselves (`bam/array.cuh`); 0: there are none.
     """
@@ -42,9 +47,13 @@ class GpuSettings:
     cores: tuple[int, ...] = ()
     constant_rows: int = 0
     lone_pages: int = 0
+    merge_bytes: int | str = 0
+    bridge_bytes: int | str = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "staging", parse_bytes(self.staging, "staging"))
+        for name in ("merge_bytes", "bridge_bytes"):
+            object.__setattr__(self, name, _merge_bytes(getattr(self, name), name))
         if not 1 <= self.queue_pairs <= MAX_PAIRS:
             raise ConfigError("queue_pairs", self.queue_pairs, f"1 to {MAX_PAIRS}")
         slots = self.queue_slots
@@ -69,3 +78,10 @@ class GpuSettings:
             expected = f"at least a page ({page_bytes} bytes) for each of {self.flights} flights"
             raise ConfigError("staging", self.staging, expected)
         return min(slots, 2**30 // self.flights)
+
+
+def _merge_bytes(value: int | str, name: str) -> int:
+    n_bytes = parse_bytes(value, name)
+    if not 0 <= n_bytes <= MAX_MERGE_BYTES:
+        raise ConfigError(name, value, f"bytes from 0 to {MAX_MERGE_BYTES}")
+    return n_bytes

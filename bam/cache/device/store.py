@@ -16,6 +16,7 @@ from bam.cache.device.reads import Failure, Reads, RowPart, RowRequest, RunningG
 from bam.cache.device.settings import GpuSettings
 from bam.cache.device.structs import CArrayView, CDeviceStore
 from bam.cache.settings import CacheSettings
+from bam.config import parse_bytes
 from bam.errors import (
     ClosedError,
     FileChangedError,
@@ -128,6 +129,8 @@ class DeviceStore:
                     max(512, page_bytes),
                     settings.cores,
                     close_timeout_s,
+                    parse_bytes(settings.merge_bytes),
+                    parse_bytes(settings.bridge_bytes),
                 )
                 self._server = QueueServer(
                     engine, layout, memory.queues.pairs, controller, memory.staging.array

@@ -14,6 +14,8 @@ using P = HostPlatform;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kBurst = 64;         // commands taken from one queue before the next has its turn
+constexpr uint32_t kMergeBurst = 256;   // the same where neighbours are looked for
+constexpr uint32_t kMostCommands = 1u << 15;  // taken and not completed, where they are merged
 constexpr uint32_t kYieldRounds = 64;   // rounds without news before a thread rests
 constexpr uint32_t kFirstSleepUs = 20;
 constexpr uint32_t kReadWaitUs = 50;    // doorbells are looked at again at least so often while reads are in flight
@@ -22,10 +24,19 @@ constexpr uint32_t kFinishWaitUs = 1000;
 }  // namespace
 
 bool ControllerWorker::open_reader(Engine& engine, std::string* error) {
-  // No more are in flight, so that serving them needs no further memory.
-  commands_.reserve(config_.read_depth);
-  free_tags_.reserve(config_.read_depth);
-  reader_ = SpanReader::create(engine, layout_, config_.read_depth, config_.max_transfer_bytes, error);
+  uint64_t most = config_.read_depth;
+  ReadLimits limits{config_.read_depth, config_.max_transfer_bytes, 0, ~uint64_t{0}};
+  if (merges()) {
+    limits.max_range_bytes = config_.merge_bytes;
+    limits.short_range_bytes = config_.max_transfer_bytes;
+    most = std::max(most, std::min<uint64_t>(most * config_.merge_bytes / config_.max_transfer_bytes, kMostCommands));
+  }
+  most_commands_ = static_cast<uint32_t>(most);
+  // No more are taken, so that serving them needs no further memory.
+  commands_.reserve(most_commands_);
+  waiting_.reserve(most_commands_);
+  again_.reserve(most_commands_);
+  reader_ = SpanReader::create(engine, layout_, limits, error);
   if (reader_ == nullptr) return false;
   if (config_.destination_bytes != 0) reader_->register_destinations(config_.destinations, config_.destination_bytes);
   return true;
@@ -46,8 +57,7 @@ void ControllerWorker::run() {
 void ControllerWorker::serve() {
   // acquire: pairs with the release in SoftwareController::stop()
   for (uint32_t quiet_rounds = 0; !stopping_.load(std::memory_order_acquire);) {
-    uint32_t news = 0;
-    for (uint32_t index = 0; index < queues_.size(); index++) news += serve_queue(index);
+    uint32_t news = serve_queues();
     news += advance(0);
     if (news == 0) news = rest(++quiet_rounds);
     if (news != 0) quiet_rounds = 0;
@@ -56,23 +66,51 @@ void ControllerWorker::serve() {
 
 // Waits for the reads in flight; those that do not end in time are given up, and their commands say so.
 void ControllerWorker::finish_reads() {
+  abort_unread();
   auto deadline = Clock::now() + std::chrono::milliseconds(config_.close_wait_ms);
-  while (reader_->in_flight() != 0 && Clock::now() < deadline) advance(kFinishWaitUs);
-  for (InFlight& command : commands_) {
-    if (!command.outstanding) continue;
-    command.outstanding = false;
+  while ((reader_->in_flight() != 0 || !again_.empty()) && Clock::now() < deadline) {
+    start_waiting();
+    advance(kFinishWaitUs);
+  }
+  for (uint32_t tag = 0; tag < commands_.n_tags(); tag++) {
+    if (!commands_[tag].outstanding) continue;
     counters_.aborted.add(1);
-    complete(queues_[command.queue], {command.cid, status_field(Status::abort_requested), ETIMEDOUT, 0});
+    finish(tag, {0, status_field(Status::abort_requested), ETIMEDOUT, 0});
   }
   counters_.left_behind.add(reader_->close(0));
 }
 
+// Commands that no read was started for.
+void ControllerWorker::abort_unread() {
+  while (!waiting_.empty()) {
+    uint32_t tag = waiting_.front().first;
+    waiting_.pop(1);
+    counters_.aborted.add(1);
+    finish(tag, {0, status_field(Status::aborted_sq_deletion), ECANCELED, 0});
+  }
+}
+
+uint32_t ControllerWorker::serve_queues() {
+  uint32_t news = 0, n_queues = static_cast<uint32_t>(queues_.size());
+  if (waiting_.empty()) {
+    for (uint32_t i = 0; i < n_queues; i++) news += serve_queue((first_queue_ + i) % n_queues);
+    if (n_queues != 0) first_queue_ = (first_queue_ + 1) % n_queues;
+    waiting_.order();
+  }
+  start_waiting();
+  return news;
+}
+
 uint32_t ControllerWorker::serve_queue(uint32_t index) {
   ServedQueue& queue = queues_[index];
-  uint32_t count = std::min(commands_to_fetch(queue), kBurst);
+  uint32_t count = std::min(commands_to_fetch(queue), merges() ? kMergeBurst : kBurst);
   uint32_t fetched = 0;
-  for (; fetched < count && reader_->can_start(config_.max_transfer_bytes); fetched++) begin(index, fetch_command(queue.state, queue.cursor));
+  for (; fetched < count && can_begin(); fetched++) begin(index, fetch_command(queue.state, queue.cursor));
   return fetched;
+}
+
+bool ControllerWorker::can_begin() const {
+  return commands_.count() < most_commands_ && (merges() || reader_->can_start(config_.max_transfer_bytes));
 }
 
 uint32_t ControllerWorker::commands_to_fetch(ServedQueue& queue) {
@@ -93,7 +131,9 @@ void ControllerWorker::begin(uint32_t index, const Sqe& sqe) {
   queue.cid_in_flight[sqe.cid] = true;
   Status status = check(sqe);
   if (status != Status::success) return complete(queue, {sqe.cid, status_field(status, true), 0, 0});
-  start_read(index, sqe);
+  uint32_t tag = commands_.add({index, block_count(sqe), start_block(sqe), sqe.prp1, sqe.cid, true});
+  if (merges()) return waiting_.add(tag);
+  start_alone(tag);
 }
 
 Status ControllerWorker::check(const Sqe& sqe) const {
@@ -109,36 +149,85 @@ Status ControllerWorker::check(const Sqe& sqe) const {
   return Status::success;
 }
 
-void ControllerWorker::start_read(uint32_t index, const Sqe& sqe) {
-  if (free_tags_.empty()) {
-    free_tags_.push_back(static_cast<uint32_t>(commands_.size()));
-    commands_.emplace_back();
+// As many as there are buffers for, in order.
+void ControllerWorker::start_waiting() {
+  while (!again_.empty() && reader_->can_start(config_.max_transfer_bytes)) {
+    start_alone(again_.back());
+    again_.pop_back();
   }
-  uint32_t tag = free_tags_.back();
-  free_tags_.pop_back();
-  commands_[tag] = {index, block_count(sqe), start_block(sqe), sqe.prp1, sqe.cid, true};
-  uint64_t first = start_block(sqe) * kBlockBytes;
-  uint64_t length = std::min(uint64_t{block_count(sqe)} * kBlockBytes, layout_.logical_bytes - first);
-  reader_->start_into(first, static_cast<uint32_t>(length), tag, reinterpret_cast<uint8_t*>(sqe.prp1),
-                      block_count(sqe) * kBlockBytes);
-  counters_.max_in_flight.at_least(reader_->in_flight());
+  while (!waiting_.empty()) {
+    ReadRun run = waiting_.front();
+    if (!reader_->can_start(length_of(run.slba, run.end))) return;
+    waiting_.pop(run.count);
+    if (run.count > 1) counters_.commands_merged.add(run.count);
+    start_run(run);
+  }
+}
+
+void ControllerWorker::start_alone(uint32_t tag) {
+  const Command& command = commands_[tag];
+  start_run({tag, 1, command.slba, command.end(), true});
+}
+
+void ControllerWorker::start_run(const ReadRun& run) {
+  uint32_t length = length_of(run.slba, run.end), capacity = static_cast<uint32_t>((run.end - run.slba) * kBlockBytes);
+  uint8_t* destination = run.in_place ? reinterpret_cast<uint8_t*>(commands_[run.first].destination) : nullptr;
+  reader_->start_into(run.slba * kBlockBytes, length, run.first, destination, run.in_place ? capacity : 0);
+  reading_ += run.count;
+  counters_.max_in_flight.at_least(reading_);
+}
+
+// Bytes of these blocks that the layout has: the last block may reach past its end.
+uint32_t ControllerWorker::length_of(uint64_t slba, uint64_t end) const {
+  return static_cast<uint32_t>(std::min(end * kBlockBytes, layout_.logical_bytes) - slba * kBlockBytes);
 }
 
 void ControllerWorker::on_read(const RangeResult& result) {
-  const InFlight command = commands_[result.tag];
-  commands_[result.tag].outstanding = false;
-  free_tags_.push_back(static_cast<uint32_t>(result.tag));
-  Completion completion{command.cid, status_field(status_of_errno(result.error)), 0, 0};
-  if (result.error == 0) {
-    uint8_t* destination = reinterpret_cast<uint8_t*>(command.destination);
-    if (result.bytes != destination) std::memcpy(destination, result.bytes, result.length);
-    std::memset(destination + result.length, 0, uint64_t{command.n_blocks} * kBlockBytes - result.length);
-  } else {
-    completion.dw0 = static_cast<uint32_t>(result.error);
-    completion.dw1 =
-        errors_.add({command.slba, result.file_offset, command.n_blocks, result.file, 0, result.error});
+  uint32_t tag = static_cast<uint32_t>(result.tag);
+  if (result.error != 0) return on_failure(tag, result);
+  uint64_t slba = commands_[tag].slba;
+  for (uint32_t next; tag != kNoCommand; tag = next) {
+    const Command& command = commands_[tag];
+    next = command.next;
+    uint64_t offset = (command.slba - slba) * kBlockBytes;
+    deliver(command, result.bytes + offset, result.length - offset);
+    counters_.commands_read.add(1);
+    counters_.bytes_useful.add(std::min<uint64_t>(command.n_blocks * kBlockBytes, result.length - offset));
+    reading_--;
+    finish(tag, {0, status_field(Status::success), 0, 0});
   }
-  complete(queues_[command.queue], completion);
+}
+
+// One command says why; several are read again, each alone, and then say so themselves.
+void ControllerWorker::on_failure(uint32_t tag, const RangeResult& result) {
+  const Command& command = commands_[tag];
+  if (command.next == kNoCommand) {
+    uint32_t number = errors_.add({command.slba, result.file_offset, command.n_blocks, result.file, 0, result.error});
+    reading_--;
+    return finish(tag, {0, status_field(status_of_errno(result.error)), static_cast<uint32_t>(result.error), number});
+  }
+  for (uint32_t next; tag != kNoCommand; tag = next) {
+    next = commands_[tag].next;
+    commands_[tag].next = kNoCommand;
+    again_.push_back(tag);
+    reading_--;
+  }
+}
+
+// `there`: bytes from the command's first one on; what it asks for beyond them does not exist.
+void ControllerWorker::deliver(const Command& command, const uint8_t* bytes, uint64_t there) {
+  uint8_t* destination = reinterpret_cast<uint8_t*>(command.destination);
+  uint64_t asked = uint64_t{command.n_blocks} * kBlockBytes, copied = std::min(asked, there);
+  if (bytes != destination) std::memcpy(destination, bytes, copied);
+  std::memset(destination + copied, 0, asked - copied);
+}
+
+// Completes a command; the completion's id is filled in.
+void ControllerWorker::finish(uint32_t tag, Completion completion) {
+  completion.cid = commands_[tag].cid;
+  ServedQueue& queue = queues_[commands_[tag].queue];
+  commands_.remove(tag);
+  complete(queue, completion);
 }
 
 void ControllerWorker::complete(ServedQueue& queue, const Completion& completion) {

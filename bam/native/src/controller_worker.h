@@ -10,6 +10,7 @@
 #include "bam/queue_pair.h"
 #include "bam/software_controller.h"
 #include "bam/span_reader.h"
+#include "merge_queue.h"
 
 namespace bam {
 
@@ -27,6 +28,7 @@ class Counter {
 // ControllerCounters of one worker.
 struct WorkerCounters {
   Counter commands, errors, aborted, reads, bytes_read, invalid_doorbells, idle_sleeps, max_in_flight, left_behind;
+  Counter commands_read, bytes_useful, commands_merged;
 };
 
 // A queue pair as its worker sees it.
@@ -39,22 +41,13 @@ struct ServedQueue {
   bool doorbell_reported = false;
 };
 
-// A command being read.
-struct InFlight {
-  uint32_t queue;
-  uint32_t n_blocks;
-  uint64_t slba;
-  uint64_t destination;
-  uint16_t cid;
-  bool outstanding;
-};
-
 class ControllerWorker {
  public:
   // `errors` and `stopping` belong to the controller.
   ControllerWorker(const Layout& layout, const ControllerConfig& config, ErrorLog& errors,
                    const std::atomic<bool>& stopping)
-      : layout_(layout), config_(config), errors_(errors), stopping_(stopping) {}
+      : layout_(layout), config_(config), errors_(errors), stopping_(stopping),
+        waiting_(commands_, config.merge_bytes / kBlockBytes, config.bridge_bytes / kBlockBytes) {}
 
   void add_queue(const QueuePairState& queue) { queues_.emplace_back().state = queue; }
   const WorkerCounters& counters() const { return counters_; }
@@ -64,12 +57,21 @@ class ControllerWorker {
   void run();  // until `stopping`; then finishes what is in flight, for a bounded time, and aborts what waits
 
  private:
+  bool merges() const { return config_.merge_bytes > config_.max_transfer_bytes; }
+  uint32_t serve_queues();
   uint32_t serve_queue(uint32_t index);
+  bool can_begin() const;
   uint32_t commands_to_fetch(ServedQueue& queue);
   void begin(uint32_t index, const Sqe& sqe);
-  void start_read(uint32_t index, const Sqe& sqe);
+  void start_waiting();
+  void start_alone(uint32_t tag);
+  void start_run(const ReadRun& run);
+  uint32_t length_of(uint64_t slba, uint64_t end) const;
   Status check(const Sqe& sqe) const;
   void on_read(const RangeResult& result);
+  void on_failure(uint32_t tag, const RangeResult& result);
+  void deliver(const Command& command, const uint8_t* bytes, uint64_t there);
+  void finish(uint32_t tag, Completion completion);
   void complete(ServedQueue& queue, const Completion& completion);
   void answer(ServedQueue& queue, const Completion& completion);
   bool post_waiting(ServedQueue& queue);
@@ -77,6 +79,7 @@ class ControllerWorker {
   uint32_t rest(uint32_t quiet_rounds);
   void serve();
   void finish_reads();
+  void abort_unread();
   void abort_all();
   void abort_waiting(ServedQueue& queue);
 
@@ -87,8 +90,12 @@ class ControllerWorker {
   WorkerCounters counters_;
   std::unique_ptr<SpanReader> reader_;
   std::vector<ServedQueue> queues_;
-  std::vector<InFlight> commands_;  // by tag
-  std::vector<uint32_t> free_tags_;
+  uint32_t first_queue_ = 0;         // whose turn is first
+  uint32_t most_commands_ = 0;
+  uint32_t reading_ = 0;             // commands
+  CommandTable commands_;
+  MergeQueue waiting_;
+  std::vector<uint32_t> again_;      // tags of commands whose merged read failed
 };
 
 }  // namespace bam

@@ -106,6 +106,9 @@ ControllerCounters SoftwareController::counters() const {
     sum.invalid_doorbells += counted.invalid_doorbells.get();
     sum.idle_sleeps += counted.idle_sleeps.get();
     sum.left_behind += counted.left_behind.get();
+    sum.commands_read += counted.commands_read.get();
+    sum.bytes_useful += counted.bytes_useful.get();
+    sum.commands_merged += counted.commands_merged.get();
     sum.max_in_flight = std::max(sum.max_in_flight, counted.max_in_flight.get());
   }
   return sum;

@@ -126,7 +126,10 @@ def test_reads_equal_the_array_for_any_layout(data: st.DataObject) -> None:
     whole = np.zeros(-(-logical_bytes // BLOCK_BYTES) * BLOCK_BYTES, np.uint8)
     whole[:logical_bytes] = content
     settings_ = ControllerSettings(
-        max_transfer_bytes=9 * BLOCK_BYTES, read_depth=data.draw(st.integers(1, 5))
+        max_transfer_bytes=9 * BLOCK_BYTES,
+        read_depth=data.draw(st.integers(1, 5)),
+        merge_bytes=data.draw(st.sampled_from([0, 10 * BLOCK_BYTES, 1 << 20])),
+        bridge_bytes=data.draw(st.sampled_from([0, 3 * BLOCK_BYTES])),
     )
     with (
         NativeMemoryEngine(files) as engine,

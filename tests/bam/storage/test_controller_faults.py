@@ -122,17 +122,21 @@ def test_short_and_interrupted_reads_and_any_order_change_no_byte(memory: Native
     assert stats.reads > stats.commands
 
 
-def test_stop_finishes_reads_in_flight_and_aborts_the_rest(memory: NativeMemoryEngine) -> None:
+@pytest.mark.parametrize("merge_bytes", [0, 1 << 20])
+def test_stop_finishes_reads_in_flight_and_aborts_the_rest(
+    memory: NativeMemoryEngine, merge_bytes: int
+) -> None:
     outcome: list[Exception] = []
     out = np.zeros((15, BLOCK_BYTES), np.uint8)
+    lbas = 2 * np.arange(15)  # no neighbours
 
     def read_all() -> None:
         try:
-            controller.read_blocks(np.arange(15), 1, out)
+            controller.read_blocks(lbas, 1, out)
         except StorageError as error:
             outcome.append(error)
 
-    settings = ControllerSettings(read_depth=2)
+    settings = ControllerSettings(read_depth=2, merge_bytes=merge_bytes)
     with (
         slow(memory, 0.5) as engine,
         SoftwareController(engine, WHOLE, n_queue_pairs=1, depth=16, settings=settings) as controller,
@@ -148,12 +152,12 @@ def test_stop_finishes_reads_in_flight_and_aborts_the_rest(memory: NativeMemoryE
     finished = 15 - stats.aborted
     assert stats.aborted > 0
     assert finished >= 2
-    np.testing.assert_array_equal(out[:finished], BLOCKS[:finished])
+    np.testing.assert_array_equal(out[:finished], BLOCKS[lbas[:finished]])
     assert not out[finished:].any()
     (error,) = outcome
     assert isinstance(error, StorageError)
     assert (error.errno, error.note) == (errno.ECANCELED, "Command Aborted due to SQ Deletion")
-    assert error.offset == finished * BLOCK_BYTES
+    assert error.offset == lbas[finished] * BLOCK_BYTES
 
 
 def test_commands_not_yet_submitted_at_a_stop_end_as_closed(memory: NativeMemoryEngine) -> None:

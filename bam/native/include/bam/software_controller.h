@@ -9,6 +9,11 @@
 //
 // Each thread owns a share of the queue pairs and a SpanReader of its own. A thread that has nothing to do yields,
 // then sleeps, longer and longer up to kLongestSleepUs.
+//
+// Merging (merge_bytes). A submitter such as a GPU asks for one page a command. A thread then takes what its queues
+// hold, orders it by first block and reads neighbours, with holes up to bridge_bytes, together; then it takes the next.
+// The bytes go to the commands' destinations, straight if these are one piece of memory too. A read of several commands
+// that fails is made again for each alone, so every status is that of the command's own blocks.
 #pragma once
 
 #include <atomic>
@@ -36,6 +41,8 @@ struct ControllerConfig {
   const int32_t* cores;         // used by create() alone
   void* destinations;           // memory that most commands read into, if any: reads go straight there
   uint64_t destination_bytes;
+  uint32_t merge_bytes = 0;     // longest read that neighbours are merged into; up to max_transfer_bytes: none are
+  uint32_t bridge_bytes = 0;    // longest hole between them, read along and dropped
 };
 
 // Why a command failed. Its number is dw1 of the CQE, its errno is dw0.
@@ -60,6 +67,9 @@ struct ControllerCounters {
   uint64_t idle_sleeps;
   uint64_t max_in_flight;      // most commands being read at once, of one thread
   uint64_t left_behind;        // reads that had not ended when the controller stopped (leftovers.h)
+  uint64_t commands_read;      // completed with success
+  uint64_t bytes_useful;       // that they asked for
+  uint64_t commands_merged;    // of all reads of more than one
 };
 constexpr uint32_t kControllerCounters = sizeof(ControllerCounters) / sizeof(uint64_t);
 

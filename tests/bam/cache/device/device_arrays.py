@@ -89,6 +89,8 @@ def check_random_batches(
     rows = rng.integers(0, 256, (shape.n_rows, shape.row_bytes), dtype=np.uint8)
     settings = {"page_bytes": shape.page_bytes, "cache_lines": shape.cache_lines, "policy": shape.policy}
     failed = 0
+    # every other run reads neighbours together
+    settings["merge_bytes"], settings["bridge_bytes"] = seed % 2 * 16384, 512
     with open_on(gpu, rows, wrap=wrap, flights=2, staging=shape.page_bytes * 64, **settings) as array:
         running: list[tuple[Any, npt.NDArray[np.int64]]] = []
         for number in range(n_batches + shape.window):

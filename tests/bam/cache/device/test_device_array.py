@@ -20,6 +20,7 @@ from bam.cache.device.structs import FLIGHT
 from bam.errors import ClosedError, ConfigError, RowOutOfRange, StorageError, TruncatedFileError, WaitTimeout
 from bam.native import available
 from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine
+from bam.storage.latency import LatencyEngine, LognormalLatency, SsdModel
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native library was not built")
 
@@ -47,7 +48,29 @@ def test_random_batches_equal_take_with_one_read_in_a_hundred_failing(
     wrap = faults(
         FaultRule(FaultKind.ERROR, probability=0.01), FaultRule(FaultKind.SHORT_READ, probability=0.01)
     )
-    check_random_batches(EmulatedGpu(), shape, 4, 40, wrap, seed=row_bytes)
+    check_random_batches(EmulatedGpu(), shape, 4, 40, wrap, seed=row_bytes + window)
+
+
+def test_neighbouring_pages_are_read_together() -> None:
+    """While the first read takes its time, the others of the batch come to the queues."""
+    rows = rows_of(64, 512)
+    slow = SsdModel(1e6, 1e12, LognormalLatency(30_000))
+    with open_on(
+        EmulatedGpu(),
+        rows,
+        wrap=lambda engine: LatencyEngine(engine, slow),
+        page_bytes=512,
+        cache_lines=128,
+        staging="256KiB",
+        queue_slots=128,
+        read_depth=1,
+        merge_bytes="8KiB",
+    ) as array:
+        np.testing.assert_array_equal(array.gather(np.arange(64)), rows)
+        counted = array.store.controller_stats()
+    assert counted.commands_read == 64
+    assert counted.commands_per_read > 4
+    assert counted.bytes_useful == counted.bytes_read == rows.nbytes
 
 
 def test_what_was_read_is_found_again() -> None:

@@ -95,6 +95,8 @@ def test_what_cannot_work(tmp_path: Path) -> None:
         source = bam.NvmeSource(store, "rows.npy")
         with pytest.raises(ConfigError, match="page_bytes"):
             open_on(EmulatedGpu(), source, page_bytes=512)
+        with pytest.raises(ConfigError, match="merge_bytes"):
+            open_on(EmulatedGpu(), source, page_bytes=4096, merge_bytes=65536)
         with pytest.raises(ConfigError, match="reserved_queue_pairs"):
             open_on(EmulatedGpu(), source, queue_pairs=5)
         assert drive.gone is None
