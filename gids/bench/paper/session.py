@@ -30,6 +30,7 @@ from gids.graph.progress import Progress, no_progress
 
 #: Steps that show how much memory a loader's process needs for itself.
 _PROBE_STEPS = 3
+_PROBE_CACHE_BYTES = 16 * 2**20
 #: On top of what those showed: buffers still grow with the largest mini-batch.
 _OWN_SLACK_SHARE = 0.1
 _OWN_SLACK_BYTES = 256 * 2**20
@@ -223,13 +224,19 @@ class _Session:
         return found
 
     def _own_bytes(self, config: RunConfig) -> int:
-        """Memory that a loader's process needs beside cached features, page cache left out."""
+        """Memory that a loader's process needs beside cached features, page cache left out.
+
+        The most of two: of a memory map's, and of `gids` with next to nothing cached.
+        """
         steps = min(_PROBE_STEPS, self._job.steps)
-        job = replace(self._job, loader="dgl-mmap-tuned", steps=steps, config=config)
-        # On a machine that others use too, what they take meanwhile would count.
-        with _most_taken(TrainingDevice.named(config.loader.device).is_gpu) as taken:
-            result = run_job(job)
-        own = max(result.get("anonymous_bytes", 0), *taken)
+        bare = replace(config, loader=replace(config.loader, cache=_PROBE_CACHE_BYTES, cpu_buffer=0))
+        is_gpu = TrainingDevice.named(config.loader.device).is_gpu
+        own = 0
+        for loader in ("dgl-mmap-tuned", "gids"):
+            # On a machine that others use too, what they take meanwhile would count.
+            with _most_taken(is_gpu) as taken:
+                result = run_job(replace(self._job, loader=loader, steps=steps, config=bare))
+            own = max(own, result.get("anonymous_bytes", 0), *taken)
         return int(own * (1 + _OWN_SLACK_SHARE)) + _OWN_SLACK_BYTES
 
 

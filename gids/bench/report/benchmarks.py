@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gids.bench.report.accuracy import accuracy_table
-from gids.bench.report.paper import figures, paper_markdown, regimes_of
+from gids.bench.report.paper import PART_NAMES, figures, paper_markdown, regimes_of
 from gids.bench.report.tables import Result, loaders_table, machine_table
 from gids.figures.table import Table
 
@@ -227,6 +227,7 @@ def _paper_section(title: str, name: str, result: Result | None) -> list[str]:
     return [
         f"## {title}",
         f"[Raw figures](../experiments/results/{name}.json).",
+        "Parts of a bar, from the left: " + ", ".join(PART_NAMES) + ".",
         *images,
         *paper_markdown(result, "###"),
         machine_table(result).markdown(),

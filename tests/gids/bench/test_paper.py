@@ -30,6 +30,7 @@ from gids.bench.paper.results import paired_ratios, result_files, step_bounds
 from gids.bench.paper.session import SessionEnd, SessionSettings, expected_s, run_session
 from gids.bench.report import html_page, markdown_page
 from gids.bench.report.benchmarks import TARGETS, benchmarks_page
+from gids.cli.main import main
 from gids.cli.options import write_json
 from gids.config import RunConfig
 from gids.errors import UnfinishedWorkError
@@ -231,6 +232,37 @@ def test_no_run_begins_that_may_end_too_late(small: RunConfig, root: Path, tmp_p
     folder.write(again, {"failed": "so"})
     folder.forget_failures([again])
     assert folder.result(again) is None
+
+
+def test_the_command_goes_on_where_it_ended(
+    patched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = list(patched)
+    places = ["--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    config = str(REPOSITORY / "configs" / "igbh_small.toml")
+    command = [
+        "bench",
+        "paper",
+        "--quick",
+        "--config",
+        config,
+        "--regimes",
+        "small-cold",
+        "--loaders",
+        "gids",
+    ]
+    assert main([*command, *places, "--budget-s", "0"]) == 3
+    assert "0 runs made, 1 left, 0 failed" in capsys.readouterr().out
+    assert main([*command, *places]) == 0
+    assert "1 runs made, 0 left, 0 failed" in capsys.readouterr().out
+    assert main([*command, *places]) == 0
+    assert patched[len(before) :] == ["bounds gids", "time gids"]
+    result = json.loads((tmp_path / "out" / "igbh_small.json").read_text())
+    assert (result["loaders"]["gids"]["steps"], result["planned"]["made"]) == (3, 1)
+    assert main([*command, *places, "--steps", "2"]) == 1
+    assert "other settings" in capsys.readouterr().err
+    assert main([*command, *places, "--regimes", "smal-cold"]) == 1
+    assert "small-cold" in capsys.readouterr().err
 
 
 def _run(step_s: float, **changes: Any) -> dict[str, Any]:
