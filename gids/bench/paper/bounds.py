@@ -152,6 +152,10 @@ def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatche
         "pages": sum(map(len, all_pages)) / steps,
         "pages_not_constant": sum(map(len, pages)) / steps,
         "optimal_pages": int(missed.sum()) / steps,
+        # What a GPU has not got in its cache: constant rows, which it reads in host memory, and what is read.
+        "copied_bytes": page_bytes
+        * (sum(map(len, all_pages)) - sum(map(len, pages)) + int(missed.sum()))
+        / steps,
         "distinct_pages": len(np.unique(np.concatenate(pages))),
         "edges": mean(recorded[number].num_edges for number in range(steps)),
         "model": {

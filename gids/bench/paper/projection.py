@@ -62,7 +62,7 @@ def step_model(facts: Mapping[str, Any], measured_s: float) -> dict[str, Any]:
     rate = facts["host_to_device_bytes_per_s"]
     parts = {
         "disk": facts["model"]["disk_s"],
-        "copy": facts["batch_bytes"] / rate if rate else 0.0,
+        "copy": facts["copied_bytes"] / rate if rate else 0.0,
         "compute": facts["compute_s"],
         "sampling": facts["deliver_s"],
     }
@@ -97,8 +97,8 @@ def project(full: Mapping[str, Any], drive: Drive = PCIE5_DRIVE) -> dict[str, An
     many_rows = max(few_rows, facts["edges"])
     rate = facts["host_to_device_bytes_per_s"] or PCIE_BYTES_PER_S
     cases = {
-        "few": _case(few_rows, facts["optimal_pages"] / pages, facts, rate, drive),
-        "many": _case(many_rows, 1 - constant, facts, rate, drive),
+        "few": _case(few_rows, constant, facts["optimal_pages"] / pages, facts, rate, drive),
+        "many": _case(many_rows, constant, 1 - constant, facts, rate, drive),
     }
     batch_bytes = many_rows * _ROW_BYTES
     return {
@@ -114,13 +114,13 @@ def project(full: Mapping[str, Any], drive: Drive = PCIE5_DRIVE) -> dict[str, An
 
 
 def _case(
-    rows: float, miss_share: float, facts: Mapping[str, Any], rate: float, drive: Drive
+    rows: float, constant: float, missed: float, facts: Mapping[str, Any], rate: float, drive: Drive
 ) -> dict[str, Any]:
-    """A step with this many rows, of which such a share is read; a row of IGBH is a page of the store."""
-    reads = rows * miss_share
+    """A step with this many rows, such shares of which are constant and read; a row of IGBH is a page."""
+    reads = rows * missed
     parts = {
         "disk": max(reads / drive.iops, reads * _ROW_BYTES / drive.bytes_per_s),
-        "copy": rows * _ROW_BYTES / rate,
+        "copy": (rows * constant + reads) * _ROW_BYTES / rate,
         "compute": facts["compute_s"] * rows / facts["rows"],
         "sampling": facts["sampler_s"],
     }

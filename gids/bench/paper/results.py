@@ -204,7 +204,7 @@ def step_bounds(facts: Mapping[str, Any], ceilings: Mapping[str, Any]) -> Result
         "compute_s": facts["compute_s"],
         "deliver_s": facts["deliver_s"],
         "disk_s": facts["optimal_pages"] / iops if iops else sweep_s * any_read,
-        "copy_s": facts["batch_bytes"] / rate if rate else 0.0,
+        "copy_s": facts["copied_bytes"] / rate if rate else 0.0,
     }
     limited_by = max(parts, key=parts.__getitem__)
     return {

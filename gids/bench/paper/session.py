@@ -19,7 +19,7 @@ from gids.bench.job import Job, JobKind
 from gids.bench.launch import run_job
 from gids.bench.paper.bounds import reading_bounds
 from gids.bench.paper.folder import RunsFolder
-from gids.bench.paper.regimes import Regime, Run
+from gids.bench.paper.regimes import TECHNIQUES, Regime, Run
 from gids.bench.recorded import INDEX_NAME, open_recorded
 from gids.config.sections import RunConfig
 from gids.errors import GidsError
@@ -36,6 +36,8 @@ _OWN_SLACK_SHARE = 0.1
 _OWN_SLACK_BYTES = 256 * 2**20
 #: Of a run that was never made: opening, importing and verifying, beside the steps themselves.
 _OPENING_S = 45.0
+#: How many times longer `gids` may take when a technique is off.
+_WITHOUT_A_TECHNIQUE = 3.0
 
 
 class BoundsFailed(GidsError, RuntimeError):
@@ -124,9 +126,14 @@ def run_session(
 
 def expected_s(folder: RunsFolder, run: Run, run_seconds: int) -> float:
     """How long a run will take: as long as an earlier one of its kind, or else what it may take at most."""
-    known = [folder.result(replace(run, repetition=number)) for number in range(run.repetition)]
-    walls = [result["wall_s"] for result in known if result is not None]
-    return float(max(walls)) if walls else run_seconds + _OPENING_S
+    earlier = [replace(run, repetition=number) for number in range(run.repetition)]
+    slower = 1.0
+    if run.name in TECHNIQUES:
+        earlier, slower = [replace(run, name="gids")], _WITHOUT_A_TECHNIQUE
+    known = [result for result in map(folder.result, earlier) if result is not None]
+    if not known:
+        return run_seconds + _OPENING_S
+    return slower * max(float(result["wall_s"]) for result in known)
 
 
 class _Session:

@@ -17,6 +17,7 @@ from gids.bench import child, e2e
 from gids.bench.paper import session
 from gids.bench.paper.folder import RunsFolder
 from gids.bench.paper.page import write_results
+from gids.bench.paper.projection import project, step_model
 from gids.bench.paper.regimes import (
     FULL_FEATURE_BYTES,
     REGIMES,
@@ -159,6 +160,8 @@ def test_pages_to_read_follow_from_sizes(folder: RunsFolder) -> None:
         assert 0 < facts["model"]["reads"] <= facts["optimal_pages"] * 1.001
         assert facts["model"]["read_bytes"] >= facts["optimal_pages"] * 4096 * 0.999
         assert facts["model"]["storage"] == "calibration"
+        copied = facts["pages"] - facts["pages_not_constant"] + facts["optimal_pages"]
+        assert facts["copied_bytes"] == pytest.approx(4096 * copied)
 
 
 def test_fields_are_documented(folder: RunsFolder, small: RunConfig) -> None:
@@ -229,6 +232,8 @@ def test_no_run_begins_that_may_end_too_late(small: RunConfig, root: Path, tmp_p
     assert expected_s(folder, again, 100) == 12.0
     settings = SessionSettings(root, root / "paper", budget_s=0.0, ceiling_seconds=0.1)
     assert run_session(small, folder, [again], settings) == SessionEnd(0, 1)
+    technique = Run(regime, "gids-none", 0, 0)
+    assert 12.0 < expected_s(folder, technique, 100) < 100
     folder.write(again, {"failed": "so"})
     folder.forget_failures([again])
     assert folder.result(again) is None
@@ -265,6 +270,27 @@ def test_the_command_goes_on_where_it_ended(
     assert "small-cold" in capsys.readouterr().err
 
 
+def test_the_projection_is_arithmetic() -> None:
+    facts = {
+        **{"rows": 1000, "pages": 1000, "pages_not_constant": 600, "optimal_pages": 300, "edges": 4000},
+        **{"compute_s": 1e-5, "sampler_s": 1e-6, "host_to_device_bytes_per_s": 1e12},
+    }
+    found = project({"facts": facts})
+    few, many = found["cases"]["few"], found["cases"]["many"]
+    assert (few["reads"], many["reads"]) == pytest.approx((300, 4000 * 0.6))
+    assert few["disk_s"] == pytest.approx(300 / 3e6) == few["step_s"]
+    assert many["copy_s"] == pytest.approx(4000 * 4096 / 1e12)
+    assert (few["limited_by"], many["compute_s"]) == ("disk", pytest.approx(4e-5))
+    assert found["constant_buffer_bytes"] == pytest.approx(448e9, rel=1e-2)
+    # Citations once, with a loop for each paper; the others both ways: 8.0 billion edges, 4 bytes each.
+    assert 33e9 < found["graph_bytes"] < 60e9
+    timed = {"host_to_device_bytes_per_s": None, "compute_s": 0.08, "deliver_s": 0.0}
+    timed |= {"model": {"disk_s": 0.09, "storage": "calibration"}}
+    model = step_model(timed, 0.1)
+    assert (model["predicted_s"], model["limited_by"]) == (0.09, "disk")
+    assert model["error"] == pytest.approx(-0.1)
+
+
 def _run(step_s: float, **changes: Any) -> dict[str, Any]:
     plain = {"steps": 10, "asked_steps": 10, "setup_s": 1.0, "feature_wait_s": step_s}
     return {**plain, "end_to_end_s": 10 * step_s, **changes}
@@ -285,7 +311,7 @@ def test_ratios_are_paired_and_have_a_spread() -> None:
 def test_the_bound_is_the_longest_of_what_a_step_needs() -> None:
     facts = {
         **{"features_bytes": 10**7, "steps": 10, "optimal_pages": 200, "compute_s": 0.005, "deliver_s": 0.0},
-        **{"host_to_device_bytes_per_s": 1e9, "batch_bytes": 4e6},
+        **{"host_to_device_bytes_per_s": 1e9, "copied_bytes": 4e6},
     }
     ceilings = {"random_4k_iops": 10_000, "sequential_mb_per_s": 1000.0}
     found = step_bounds(facts, ceilings)
