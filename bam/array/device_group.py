@@ -96,6 +96,9 @@ class GroupCounts:
     pages_bypassed: int = 0
 
 
+_N_COUNTERS = len(fields(GroupCounts))
+
+
 @dataclass(frozen=True)
 class _Running:
     """One gather of a group's, and which arrays its parts are of."""
@@ -141,7 +144,7 @@ class DeviceGroupGather:
             if part.gather.part_counts is None:
                 continue
             for name, record in zip(part.names, part.gather.part_counts, strict=True):
-                found[name] = GroupCounts(*(int(record[field.name]) for field in fields(GroupCounts)))
+                found[name] = GroupCounts(*record.item()[:_N_COUNTERS])
         return found
 
 

@@ -6,6 +6,7 @@ import hashlib
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 
 import bam
 from bam.errors import ClosedError, ConfigError
-from gids.fetch.counts import merged
+from gids.fetch.counts import FetchCounts, merged
 from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.device_model import PEAK_SHARE, USUAL_SSD, SsdFacts
 from gids.fetch.feature_store import FeatureStore
@@ -43,6 +44,8 @@ from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.seeds import SeedBatches
 
 STATE_VERSION = 1
+#: Mini-batches whose counts are added up later.
+_MOST_COUNTED = 64
 
 
 class DataLoader:
@@ -233,6 +236,7 @@ class DataLoader:
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._closed = False
         self._metrics = LoaderMetrics(0, 0.0, 0.0, 0.0, 0, {}, {})
+        self._counted: list[Mapping[str, FetchCounts]] = []  # of mini-batches that are not in it yet
 
     def __len__(self) -> int:
         """Mini-batches of an epoch, for this rank."""
@@ -292,6 +296,7 @@ class DataLoader:
 
     def metrics(self) -> LoaderMetrics:
         """What was handed out so far, and what it took."""
+        self._add_counts()
         metrics = self._metrics
         return LoaderMetrics(
             metrics.batches,
@@ -370,10 +375,21 @@ class DataLoader:
             metrics.fetch_s + prepared.fetch_s,
             metrics.wait_s + wait_s,
             metrics.edges + batch.num_edges,
-            merged(metrics.counts, prepared.fetched.counts),
+            metrics.counts,
             {},
         )
+        self._counted.append(prepared.fetched.counts)
+        if len(self._counted) == _MOST_COUNTED:
+            self._add_counts()
         return self._path.hand_out(prepared)
+
+    def _add_counts(self) -> None:
+        # Not at every mini-batch: adding up takes longer than handing one out.
+        counted, self._counted = self._counted, []
+        counts = self._metrics.counts
+        for each in counted:
+            counts = merged(counts, each)
+        self._metrics = replace(self._metrics, counts=counts)
 
     def _sampler_settings(self) -> dict[str, Any]:
         sampler = self.sampler

@@ -38,6 +38,10 @@ _AUTO_BYTES = 2 * 2**30
 _MORE_BATCHES = 4
 
 
+#: A mini-batch of 64 Ki pages is one part: fewer launches, and reads of whole mini-batches under way.
+READ_PATH = bam.GpuSettings(staging="512MiB", flights=2, read_depth=512)
+
+
 @dataclass(frozen=True, eq=False)
 class PathRequest:
     """What :class:`gids.DataLoader` was asked for, as far as the way of reading depends on it; see there."""
@@ -145,7 +149,7 @@ def _open_gpu(request: PathRequest) -> OpenedPath:
     settings = GpuFeatureSettings(
         request.settings,
         request.gpu_buffer,
-        request.gpu or bam.GpuSettings(),
+        request.gpu or READ_PATH,
         batch_bytes * (request.prefetch + _MORE_BATCHES),
     )
     features = open_gpu_features(rows, settings, device)

@@ -124,10 +124,11 @@ class TensorBatch(BatchOf[torch.Tensor]):
         """Keep the memory of all tensors until what is queued on `stream` now has run."""
         known = set()
         for tensor in self._tensors():
-            address = tensor.untyped_storage().data_ptr()
-            if tensor.is_cuda and address not in known:
-                known.add(address)
-                tensor.record_stream(stream)
+            whole = tensor if tensor._base is None else tensor._base
+            if id(whole) not in known:
+                known.add(id(whole))
+                if whole.is_cuda:
+                    whole.record_stream(stream)
 
     def _tensors(self) -> list[torch.Tensor]:
         tensors = list(self.nodes.values())

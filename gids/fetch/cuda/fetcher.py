@@ -107,6 +107,7 @@ class GpuFetcher:
         self._stored = [table for table in store.ordered if not table.in_memory]
         self._looks_ahead = not store.keeps_all and len(self._stored) > 0
         self._announced: deque[_Announced] = deque()
+        self._announced_bytes = 0  # features of those
         self._begun: deque[_Begun] = deque()
         self._uses: NextUses | None = None
         if self._looks_ahead:
@@ -159,6 +160,7 @@ class GpuFetcher:
                     {table.name: _device_tensor(part) for table, part in stored}, number
                 )
         self._announced.append(_Announced(plan, number))
+        self._announced_bytes += plan.feature_bytes
         self._begin_what_may()
 
     def fetch(self) -> tuple[TensorBatch, Fetched]:
@@ -210,12 +212,12 @@ class GpuFetcher:
         """Beyond the mini-batch that is begun next."""
         if not self._announced:
             return False
-        n_beyond = len(self._announced) - 1
-        n_bytes = sum(each.plan.feature_bytes for each in list(self._announced)[1:])
-        return not self._window.wants_more(n_beyond, n_bytes)
+        n_bytes = self._announced_bytes - self._announced[0].plan.feature_bytes
+        return not self._window.wants_more(len(self._announced) - 1, n_bytes)
 
     def _begin(self, announced: _Announced) -> None:
         plan = announced.plan
+        self._announced_bytes -= plan.feature_bytes
         with self._streams.reading("gids submit"):
             next_use = None
             if self._uses is not None:

@@ -124,6 +124,8 @@ class _Opening:
         self._table_bytes = sum(each.device_bytes(self._requests) for each in self._sources.values())
         self._free_bytes = gpu.free_bytes()
         self._cache_bytes = self._parse_cache()
+        if self._cache_bytes >= self._total_bytes:  # all of it: the last page of each type, too
+            self._cache_bytes = max(self._cache_bytes, self._n_pages() * features.page_bytes)
 
     def _load_requests(self) -> ExpectedRequests | None:
         return None if self._dataset is None else load_expected_of(self._dataset)
@@ -141,6 +143,10 @@ class _Opening:
         others = self._resident_bytes + self._table_bytes + self._settings.batch_bytes
         room = max(0, usable_bytes(self._free_bytes) - others)
         return min(int(AUTO_CACHE_SHARE * room), self._total_bytes + self._total_bytes // 4)
+
+    def _n_pages(self) -> int:
+        page_bytes = self._settings.features.page_bytes
+        return sum(-(-each.n_rows * each.row_bytes // page_bytes) for each in self._stored.values())
 
     def check(self) -> None:
         """Raise where it does not fit."""
@@ -190,9 +196,6 @@ class _Opening:
         except BaseException:
             group.close()
             raise
-        n_pages = sum(
-            -(-each.n_rows * each.row_bytes // features.page_bytes) for each in self._stored.values()
-        )
         return GpuFeatureStore(
             group,
             tables,
@@ -200,7 +203,7 @@ class _Opening:
             pinned=pinned,
             resident=resident,
             storage=model,
-            keeps_all=n_pages * features.page_bytes <= self._cache_bytes,
+            keeps_all=self._n_pages() * features.page_bytes <= self._cache_bytes,
             requests=self._requests,
             load=load,
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -73,16 +72,11 @@ class CudaStreams(Streams):
         self._sample = _cuda.Stream(device)
         self._read = _cuda.ExternalStream(reading_address, device)
 
-    @contextmanager
-    def _on(self, stream: Any, stage: str) -> Iterator[None]:
-        with torch.cuda.stream(stream), _cuda.nvtx.range(stage):
-            yield
-
     def sampling(self, stage: str) -> AbstractContextManager[object]:
-        return self._on(self._sample, stage)
+        return _Stage(self._sample, stage)
 
     def reading(self, stage: str) -> AbstractContextManager[object]:
-        return self._on(self._read, stage)
+        return _Stage(self._read, stage)
 
     def mark(self) -> object:
         return torch.cuda.current_stream(self.device).record_event()
@@ -90,3 +84,19 @@ class CudaStreams(Streams):
     def follow(self, mark: object) -> None:
         assert isinstance(mark, torch.cuda.Event)
         torch.cuda.current_stream(self.device).wait_event(mark)
+
+
+class _Stage(AbstractContextManager[None]):
+    """A stream that is torch's current one, and an NVTX range."""
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self._name = name
+        self._stream: Any = torch.cuda.stream(stream)
+
+    def __enter__(self) -> None:
+        _cuda.nvtx.range_push(self._name)
+        self._stream.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.__exit__(*error)
+        _cuda.nvtx.range_pop()

@@ -16,6 +16,9 @@ from gids.fetch.table import TORCH_DTYPES, MemoryTable, estimates_of
 from gids.fetch.window import HORIZON
 from gids.graph.dataset import Features
 
+#: Nodes of a type, up to which their row numbers take 8 bytes each on the GPU.
+MOST_WIDE_RANKS = 2**24
+
 
 @dataclass(frozen=True, eq=False)
 class GpuTable:
@@ -66,7 +69,10 @@ class GpuTable:
 
     def rows_of(self, nodes: torch.Tensor) -> torch.Tensor:
         """Row numbers of nodes, int64."""
-        return nodes if self.rank is None else self.rank[nodes].long()
+        if self.rank is None:
+            return nodes
+        rows = self.rank[nodes]
+        return rows if rows.dtype == torch.int64 else rows.long()
 
     def pages_of(self, rows: torch.Tensor, page_bytes: int) -> list[torch.Tensor]:
         """First pages of rows in the store, and last ones where rows can straddle pages."""
@@ -130,7 +136,7 @@ class RowSource:
 
     def device_bytes(self, requests: ExpectedRequests | None) -> int:
         """Memory of the GPU that :meth:`to_gpu` will take, but for what is small."""
-        rank = None if self.features is None else self.features.rank
+        rank = _as_fast_rank(self.features)
         found = 0 if rank is None else rank.nbytes
         if requests is not None and self.name in requests.levels and self.rows is None:
             found += self.n_rows
@@ -152,7 +158,7 @@ class RowSource:
             self.dtype,
             first_byte,
             self.rows is not None,
-            _copied(None if features is None else features.rank, device),
+            _copied(_as_fast_rank(features), device),
             _copied(None if features is None else features.scale, device),
             _copied(levels, device),
             _copied(ends, device),
@@ -163,6 +169,13 @@ class RowSource:
 def in_request_order(tables: Sequence[GpuTable]) -> list[GpuTable]:
     """Stored ones first; those whose rows have one size stand together, so that a gather copies no ids."""
     return sorted(tables, key=lambda table: (table.in_memory, table.row_bytes, table.name))
+
+
+def _as_fast_rank(features: Features | None) -> npt.NDArray[Any] | None:
+    """Of 8 bytes a node as long as that is little: then row numbers need no conversion."""
+    if features is None or features.rank is None:
+        return None
+    return features.rank.astype(np.int64) if len(features.rank) < MOST_WIDE_RANKS else features.rank
 
 
 def _copied(array: npt.NDArray[Any] | None, device: torch.device) -> torch.Tensor | None:

@@ -13,17 +13,17 @@ struct alignas(16) Chunk {
 // Copies, by a whole warp.
 template <class P, class Unit>
 BAM_HD void copy_units(uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  constexpr uint32_t kTogether = sizeof(Unit) == 16 ? 4 : 2;  // loads in flight of one lane
+  constexpr uint32_t kUnits = sizeof(Unit) == 16 ? 4 : 2;  // loads in flight of one lane
   const Unit* source = reinterpret_cast<const Unit*>(from);
   Unit* target = reinterpret_cast<Unit*>(to);
   uint32_t n = bytes / sizeof(Unit), lane = P::lane();
-  BAM_NO_UNROLL for (uint32_t begin = 0; begin < n; begin += kTogether * kWarp) {
-    Unit units[kTogether];
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+  BAM_NO_UNROLL for (uint32_t begin = 0; begin < n; begin += kUnits * kWarp) {
+    Unit units[kUnits];
+    BAM_UNROLL for (uint32_t i = 0; i < kUnits; i++) {
       uint32_t at = begin + i * kWarp + lane;
       if (at < n) units[i] = P::load_fresh(source + at);
     }
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+    BAM_UNROLL for (uint32_t i = 0; i < kUnits; i++) {
       uint32_t at = begin + i * kWarp + lane;
       if (at < n) target[at] = units[i];
     }
@@ -71,41 +71,75 @@ BAM_HD constexpr uint32_t segment_shift(const DeviceStore& store, const RowBatch
   return shift;
 }
 
-// Copies the pieces of the first `n_lanes` lanes (8 or 32) by the whole warp: 16 bytes a lane and segment, and so many
-// segments together that memory is kept busy, whether pieces are short or long.
-// `fresh`: from memory that the host writes. `kTogether`: loads in flight of one lane.
-template <class P, bool fresh, uint32_t kTogether>
-BAM_HD void copy_segments(uint64_t to, uint64_t from, uint32_t length, uint32_t n_lanes, uint32_t shift) {
-  uint32_t n_segments = n_lanes << shift;
-  auto place = [&](uint32_t segment) {
-    return (segment & ((1u << shift) - 1)) * kSegmentBytes + P::lane() * static_cast<uint32_t>(sizeof(Chunk));
-  };
-  BAM_NO_UNROLL for (uint32_t first = 0; first < n_segments; first += kTogether) {
-    Chunk chunks[kTogether];
-    uint32_t copied = 0;
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint32_t piece = (first + i) >> shift, at = place(first + i);
-      uint64_t bytes = P::shuffle(from, piece) + at;
-      if (at < P::shuffle(length, piece)) {
-        const Chunk* source = reinterpret_cast<const Chunk*>(bytes);
-        if constexpr (fresh) chunks[i] = P::load_fresh(source);
-        else chunks[i] = P::load_once(source);
-        copied |= 1u << i;
-      }
-    }
-    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint64_t target = P::shuffle(to, (first + i) >> shift) + place(first + i);
-      if ((copied >> i & 1) != 0) *reinterpret_cast<Chunk*>(target) = chunks[i];
+// What a warp copies: by lane, for the first `n_lanes` of them (8 or 32); addresses and lengths are multiples of 16.
+struct WarpCopy {
+  uint64_t to, from;
+  uint32_t length;  // 0: nothing
+  uint32_t n_lanes;
+  uint32_t shift;   // log2 of the segments of the longest piece
+};
+
+template <class P, bool fresh>
+BAM_HD Chunk load_chunk(uint64_t from) {
+  const Chunk* source = reinterpret_cast<const Chunk*>(from);
+  if constexpr (fresh) return P::load_fresh(source);
+  else return P::load_once(source);
+}
+
+constexpr uint32_t kTogether = 8;  // loads in flight of one lane
+
+// Pieces of many segments, one after the other.
+template <class P, bool fresh>
+BAM_HD void copy_long(const WarpCopy& copy) {
+  uint32_t mine = P::lane() * static_cast<uint32_t>(sizeof(Chunk));
+  BAM_NO_UNROLL for (uint32_t left = P::ballot(copy.length != 0); left != 0; left &= left - 1) {
+    uint32_t piece = lowest_bit(left), length = P::shuffle(copy.length, piece);
+    uint64_t from = P::shuffle(copy.from, piece) + mine, to = P::shuffle(copy.to, piece) + mine;
+    BAM_NO_UNROLL for (uint32_t begin = 0; begin < length; begin += kTogether * kSegmentBytes) {
+      Chunk chunks[kTogether];
+      BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++)
+        if (begin + i * kSegmentBytes + mine < length) chunks[i] = load_chunk<P, fresh>(from + begin + i * kSegmentBytes);
+      BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++)
+        if (begin + i * kSegmentBytes + mine < length)
+          P::store_once(reinterpret_cast<Chunk*>(to + begin + i * kSegmentBytes), chunks[i]);
     }
   }
 }
 
-template <class P, uint32_t kTogether>
+// Pieces of few segments, as many at a time as keep memory busy.
+template <class P, bool fresh>
+BAM_HD void copy_short(const WarpCopy& copy) {
+  uint32_t n_segments = copy.n_lanes << copy.shift, mine = P::lane() * static_cast<uint32_t>(sizeof(Chunk));
+  BAM_NO_UNROLL for (uint32_t first = 0; first < n_segments; first += kTogether) {
+    Chunk chunks[kTogether];
+    uint64_t targets[kTogether];  // 0: nothing
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
+      uint32_t piece = (first + i) >> copy.shift;
+      uint32_t at = ((first + i) & ((1u << copy.shift) - 1)) * kSegmentBytes + mine;
+      uint64_t from = P::shuffle(copy.from, piece) + at, to = P::shuffle(copy.to, piece) + at;
+      targets[i] = at < P::shuffle(copy.length, piece) ? to : 0;
+      if (targets[i] != 0) chunks[i] = load_chunk<P, fresh>(from);
+    }
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++)
+      if (targets[i] != 0) P::store_once(reinterpret_cast<Chunk*>(targets[i]), chunks[i]);
+  }
+}
+
+template <class P, bool fresh>
+BAM_HD void copy_even(const WarpCopy& copy) {
+  if (kTogether <= 1u << copy.shift) copy_long<P, fresh>(copy);
+  else copy_short<P, fresh>(copy);
+}
+
+// Copies the pieces of the first `n_lanes` lanes by the whole warp: 16 bytes a lane and segment.
+// `fresh`: from memory that the host writes, which pieces can be if `may_be_fresh`.
+template <class P, bool may_be_fresh>
 BAM_HD void copy_pieces(uint64_t to, uint64_t from, uint32_t length, bool fresh, uint32_t n_lanes, uint32_t shift) {
   bool even = ((to | from | length) & (sizeof(Chunk) - 1)) == 0;
-  uint32_t uneven = P::ballot(!even && length != 0), even_length = even ? length : 0;
-  if (P::ballot(fresh) != 0) copy_segments<P, true, kTogether>(to, from, even_length, n_lanes, shift);
-  else copy_segments<P, false, kTogether>(to, from, even_length, n_lanes, shift);
+  uint32_t uneven = P::ballot(!even && length != 0);
+  WarpCopy copy{to, from, even ? length : 0, n_lanes, shift};
+  if (may_be_fresh && P::ballot(fresh) != 0) copy_even<P, may_be_fresh>(copy);
+  else copy_even<P, false>(copy);
   for (; uneven != 0; uneven &= uneven - 1) {
     uint32_t lane = lowest_bit(uneven);
     copy_uneven<P>(reinterpret_cast<uint8_t*>(P::shuffle(to, lane)),

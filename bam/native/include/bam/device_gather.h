@@ -97,7 +97,7 @@ BAM_HD void gather_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   uint64_t from = reinterpret_cast<uint64_t>(bytes_of<P>(store, source, slot, piece));
   uint32_t length = failure == 0 ? piece.length : 0;
   P::sync_warp();  // bytes that a lane acquired, of a line or a slot, are copied by all
-  copy_pieces<P, 8>(to, from, length, kind == SourceKind::bypass, n_lanes, segment_shift(store, batch));
+  copy_pieces<P, true>(to, from, length, kind == SourceKind::bypass, n_lanes, segment_shift(store, batch));
   P::sync_warp();  // all lanes have read the line
   if (failure != 0) {
     store.results[slot] = failure;

@@ -61,11 +61,19 @@ struct DevicePlatform {
     if constexpr (sizeof(T) == 16) return as<T>(__ldcv(reinterpret_cast<const uint4*>(from)));
     else return __ldcv(from);
   }
-  // What kernels of this GPU wrote. Around the nearest cache: rows are read once.
+  // What kernels of this GPU wrote before. Rows are read once and written once: they are the first to leave the caches,
+  // where the state of lines and sets is wanted again.
   template <class T>
   static __device__ T load_once(const T* from) {
-    if constexpr (sizeof(T) == 16) return as<T>(__ldcg(reinterpret_cast<const uint4*>(from)));
-    else return __ldcg(from);
+    if constexpr (sizeof(T) == 16) return as<T>(__ldcs(reinterpret_cast<const uint4*>(from)));
+    else return __ldcs(from);
+  }
+  template <class T>
+  static __device__ void store_once(T* to, const T& value) {
+    static_assert(sizeof(T) == 16);
+    uint4 bits;
+    memcpy(&bits, &value, sizeof bits);
+    __stcs(reinterpret_cast<uint4*>(to), bits);
   }
 
  private:

@@ -160,7 +160,7 @@ BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const 
   uint32_t length = from != 0 ? piece.length : 0;
   if (P::ballot(length != 0) == 0) return;
   P::sync_warp();  // bytes of a line that a lane acquired are copied by all
-  copy_pieces<P, 8>(reinterpret_cast<uint64_t>(piece.out), from, length, false, pieces_per_warp(batch),
+  copy_pieces<P, false>(reinterpret_cast<uint64_t>(piece.out), from, length, false, pieces_per_warp(batch),
                     segment_shift(store, batch));
   P::sync_warp();  // all lanes have read the line
   if (hit) unpin<P>(store.cache.lines[got.line_id]);
