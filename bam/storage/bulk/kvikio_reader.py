@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bam.errors import ClosedError, StorageError, WaitTimeout
+from bam.errors import ClosedError, StorageError
 from bam.layout import FileRun, Layout
 from bam.storage.bulk.kvikio_library import KvikioLibrary
 from bam.storage.bulk.memory import BulkMemory
@@ -91,16 +91,14 @@ class KvikioBulkReader(BulkReader):
         compat, begin = self._library.compat_mode(), time.perf_counter()
         calls = _Calls(self._watch, self._layout, self._identities, memory, settings.bytes_of_task)
         tasks = TaskThreads(tasks_of(self._layout, ranges, call_bytes), calls.new_worker, 1, names)
-        with self._library.configured(settings, to_gpu=bool(memory.gpu), pin=placement.pin_this_thread):
-            calls.open(self._library)
-            try:
+        try:
+            with self._library.configured(settings, to_gpu=bool(memory.gpu), pin=placement.pin_this_thread):
+                calls.open(self._library)
                 tasks.run(settings.timeout_s)
-            except WaitTimeout:
-                raise  # a call that was left behind reads from the files
-            except BaseException:
-                calls.close()
-                raise
+        except StorageError:  # and after no other error: a call that was left behind may read from the files
             calls.close()
+            raise
+        calls.close()
         info, path = self._watch.info(), HOST_PATH
         if memory.gpu:
             path = path_of_cufile(compat=compat, direct=_takes_direct(names), gpu=memory.gpu)
@@ -151,16 +149,14 @@ class _Calls:
             try:
                 file = library.open(path)
             except Exception as error:  # RuntimeError, or what else the library thinks of
-                self.close()
                 raise run_failure(name, whole, errno_of(error), f"kvikio says: {error}") from error
             self._closing.callback(file.close)
             self._files.append(file)
             if _Identity.of(os.fstat(file.fileno())) != self._identities[number]:
-                self.close()
                 raise run_failure(name, whole, errno_codes.ESTALE, "")
 
     def close(self) -> None:
-        """Close kvikio's files."""
+        """Close kvikio's files, which no thread of its reads from any more."""
         self._closing.close()
 
     def new_worker(self) -> Worker:

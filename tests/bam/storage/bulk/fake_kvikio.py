@@ -32,6 +32,8 @@ class Defaults:
         }
     )
     affinities: list[frozenset[int]] = field(default_factory=list)
+    #: What happened, in order: ``threads`` (their number was set, which waits for them), ``close`` of a file.
+    events: list[str] = field(default_factory=list)
 
     def get(self, name: str) -> Any:
         return self.values[name]
@@ -42,6 +44,7 @@ class Defaults:
         before = {name: self.values[name] for name in changed}
         self.values.update(changed)
         if "num_threads" in changed:
+            self.events.append("threads")
             self.affinities.append(frozenset(os.sched_getaffinity(0)))
         return self._restored(before)
 
@@ -114,5 +117,6 @@ class FakeFile:
         return Future(work)
 
     def close(self) -> None:
+        self._kvikio.defaults.events.append("close")
         os.close(self._descriptor)
         self._kvikio.n_open -= 1
