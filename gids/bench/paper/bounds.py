@@ -151,6 +151,7 @@ def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatche
         "batch_bytes": mean(sum(each[name] * row_bytes[name] for name in each) for each in rows),
         "pages": sum(map(len, all_pages)) / steps,
         "pages_not_constant": sum(map(len, pages)) / steps,
+        "cache_alone_hits": 1 - float(missing_accesses(np.concatenate(all_pages), lines).mean()),
         "optimal_pages": int(missed.sum()) / steps,
         # What a GPU has not got in its cache: constant rows, which it reads in host memory, and what is read.
         "copied_bytes": page_bytes

@@ -52,6 +52,8 @@ class Regime:
         Host memory, page cache included, is what the loader's process needs and the two shares below.
     cache_share, buffer_share : float
         Cache and constant buffer of `gids`, as shares of all features.
+    published_hits : float
+        Share of requests that the published loader found in its cache; 0: not published.
     loaders : tuple of str
     once : tuple of str
         Loaders so slow here that one repetition must do.
@@ -64,6 +66,7 @@ class Regime:
     limited: bool
     cache_share: float
     buffer_share: float
+    published_hits: float
     loaders: tuple[str, ...]
     once: tuple[str, ...] = ()
 
@@ -96,6 +99,7 @@ REGIMES: Mapping[RegimeName, Regime] = {
             limited=False,
             cache_share=WINDOW_BUFFER_BYTES / SMALL_FEATURE_BYTES,
             buffer_share=CONSTANT_SHARE,
+            published_hits=0.77,
             loaders=("gids", *_MAPPED, "in-memory", "on-device"),
         ),
         Regime(
@@ -106,6 +110,7 @@ REGIMES: Mapping[RegimeName, Regime] = {
             limited=False,
             cache_share=1.25,  # sets of the cache fill unevenly: with room to spare every page stays
             buffer_share=0.0,
+            published_hits=0.0,
             loaders=("gids", "dgl-mmap-tuned", "dgl-mmap", "pyg-mmap", "in-memory", "on-device"),
         ),
         Regime(
@@ -116,6 +121,7 @@ REGIMES: Mapping[RegimeName, Regime] = {
             limited=True,
             cache_share=WINDOW_BUFFER_BYTES / FULL_FEATURE_BYTES,
             buffer_share=CONSTANT_SHARE,
+            published_hits=0.10,
             loaders=("gids", "dgl-mmap-tuned", "dgl-mmap-128k", "dgl-mmap", "pyg-mmap", "in-memory"),
             once=("dgl-mmap", "pyg-mmap"),
         ),

@@ -80,6 +80,7 @@ def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetit
         "limit_bytes": facts["limit_bytes"],
         "own_bytes": facts["own_bytes"],
         "shares": {"cache": regime.cache_share, "cpu_buffer": regime.buffer_share},
+        "published_hits": regime.published_hits,
         "planned": _planned(regime, config.loader.device, repetitions, by_name),
         "ceilings": ceilings,
         "loaders": loaders,

@@ -146,7 +146,7 @@ class _Session:
         progress: Progress,
     ) -> None:
         self._config, self._folder, self._settings, self._report = config, folder, settings, report
-        bench = config.bench
+        bench, device = config.bench, TrainingDevice.named(config.loader.device)  # raises, before any work
         settings.work.mkdir(parents=True, exist_ok=True)
         prepared = _prepare(config, settings, progress)
         self._data = open_data(config.data, settings.root, settings.work)
@@ -160,7 +160,7 @@ class _Session:
                 "commit": commit(),
                 "command": command(),
                 "machine": describe_run_machine(Path(largest), config),
-                "device": TrainingDevice.named(config.loader.device).name,
+                "device": device.name,
                 "data": self._described,
                 "prepare_s": prepared,
                 "ceilings": measure_ceilings(largest, settings.ceiling_seconds),

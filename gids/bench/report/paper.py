@@ -107,6 +107,12 @@ def said_of(regime: Mapping[str, Any]) -> str:
         if regime["cold"]
         else "Everything was delivered once before.",
     ]
+    if regime["published_hits"]:
+        hits, published = regime["facts"]["cache_alone_hits"], regime["published_hits"]
+        said.append(
+            f"Without a constant buffer that cache answers at best {100 * hits:.1f} % of the requests "
+            f"(Belady's optimum); published were about {100 * published:.0f} %."
+        )
     if regime["limit_bytes"]:
         said.append(
             f"Host memory, page cache included, is limited to {regime['limit_bytes'] / 1e9:.2f} GB for each "

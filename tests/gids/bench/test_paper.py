@@ -156,6 +156,7 @@ def test_pages_to_read_follow_from_sizes(folder: RunsFolder) -> None:
     assert cold["pages"] == full["pages"] > cold["pages_not_constant"] == full["pages_not_constant"]
     assert cold["distinct_pages"] / cold["steps"] <= cold["optimal_pages"] < full["optimal_pages"]
     assert full["optimal_pages"] <= full["pages_not_constant"]
+    assert 0 <= full["cache_alone_hits"] < cold["cache_alone_hits"] < 1
     for facts in (cold, full):
         assert 0 < facts["model"]["reads"] <= facts["optimal_pages"] * 1.001
         assert facts["model"]["read_bytes"] >= facts["optimal_pages"] * 4096 * 0.999
@@ -188,6 +189,7 @@ def test_everything_is_written_and_shown(folder: RunsFolder, small: RunConfig, t
     for heading in ("IGBH-small, cold", "IGBH-small, steady state", "IGBH-full&#x27;s regime", "projected"):
         assert heading in page
     assert "Means of the limit: control group." in text
+    assert text.count("published were about") == 2
     assert "runs are still to be made" in text
     assert "none | " in text
 
