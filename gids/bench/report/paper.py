@@ -52,8 +52,12 @@ def time_figure(regime: Mapping[str, Any], *, standalone: bool = False) -> str:
     for name, each in done.items():
         shrink = min(1.0, longest / seconds[name])
         parts = [shrink * each[key] / each["steps"] for key in PARTS]
-        cut = "" if shrink == 1.0 else " (cut)"
-        bars.append(Bar(name, parts, f"{per_step(each, 'end_to_end_s')} ms{cut}"))
+        value = (
+            f"{per_step(each, 'end_to_end_s')} ms"
+            if shrink == 1.0
+            else f"{1000 * seconds[name]:,.0f} ms, cut"
+        )
+        bars.append(Bar(name, parts, value))
     figure = stacked_bars(bars, f"Time of a step: {', '.join(PART_NAMES)}")
     if not standalone:
         return legend(PART_NAMES) + figure

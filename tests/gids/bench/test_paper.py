@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from documented_fields import documented
+from test_report import _check_svg
 
 from gids.bench import child, e2e
 from gids.bench.paper import session
@@ -31,6 +32,7 @@ from gids.bench.paper.results import paired_ratios, result_files, step_bounds
 from gids.bench.paper.session import SessionEnd, SessionSettings, expected_s, run_session
 from gids.bench.report import html_page, markdown_page
 from gids.bench.report.benchmarks import TARGETS, benchmarks_page
+from gids.bench.report.paper import time_figure
 from gids.cli.main import main
 from gids.cli.options import write_json
 from gids.config import RunConfig
@@ -217,6 +219,18 @@ def test_the_page_says_what_was_missed_and_what_did_not_run(
     assert "synthetic (`0.01`) data" in page
     # A step of three mini-batches of nothing is the model's, whatever loads it.
     assert "`dgl-mmap-tuned`, 1." in page or "`dgl-mmap-tuned`, 0." in page
+
+
+def test_bars_of_slow_loaders_are_cut() -> None:
+    def loader(step_s: float) -> dict[str, Any]:
+        parts = {"sample_s": 0.0, "feature_wait_s": step_s, "copy_s": 0.0, "compute_s": 0.0}
+        return {"steps": 1, "end_to_end_s": step_s, **parts}
+
+    slow = {f"loader-{number}": loader(0.01 * 10.0**number) for number in range(5)}
+    svg = time_figure({"loaders": {**slow, "gids-none": loader(1.0), "broken": {"failed": ""}}})
+    _check_svg(svg[svg.index("<svg") :])
+    assert svg.count(", cut") == 3
+    assert "gids-none" not in svg
 
 
 def test_a_folder_of_other_settings_is_refused(small: RunConfig, tmp_path: Path) -> None:
