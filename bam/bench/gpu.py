@@ -2,11 +2,12 @@
 
   queue_requests, queue_requests_cached   NVMe commands answered without reading (gpu_queues.py)
   cold_gather      random 4 KiB rows of a cold file, all misses, against the disk's best rate
+  cold_merged      neighbouring rows of a cold file that the controller reads together (gpu_merged.py)
   ssd_model        a modelled PCIe 5 drive, against the model's bandwidth
   hit_gather_4096, hit_gather_512         every row in the cache, against a plain gather of them in HBM
   constant_buffer  rows in pinned host memory, against a plain gather of them over PCIe
 
-Bytes are verified before each figure is measured; the one that needs a file comes last. Ceilings are kernels
+Bytes are verified before each figure is measured; those that need a file come last. Ceilings are kernels
 of `ceilings.cu`, or the disk itself.
 """
 
@@ -27,6 +28,7 @@ from bam.array.device import DeviceArray
 from bam.array.open import open_array
 from bam.bench.files import drop_page_cache, ensure_file, expected_words
 from bam.bench.gpu_figures import Figure, measured, median
+from bam.bench.gpu_merged import merged_figure
 from bam.bench.io import _iobench
 from bam.bench.machine import command, commit, describe_machine
 from bam.bench.random_reads import random_reads_per_s
@@ -78,6 +80,7 @@ def run_gpu(
         "queues": lambda: queue_figures(gpu, rounds),
         "ssd_model": lambda: {"ssd_model": _model_figure(rounds)},
         "cold_gather": lambda: {"cold_gather": _cold_figure(path, n_bytes, iobench, rounds)},
+        "cold_merged": lambda: {"cold_merged": merged_figure(path, n_bytes, rounds)},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     result = {
