@@ -140,8 +140,8 @@ def start_load(
     """Fill buffers of tables by name.
 
     Long reads in file order, past the page cache, which is for what mini-batches ask for: rows that follow
-    each other in bulk, as the settings say or as was measured to be best for that memory; else as any rows are
-    read.
+    each other in bulk, as the settings say or as was measured to be best for that memory; else as any rows
+    are read.
     """
     if not buffers:
         return None

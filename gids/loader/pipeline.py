@@ -1,4 +1,4 @@
-"""Two threads ahead of the consumer: one samples mini-batches, one reads their features."""
+"""Threads ahead of the consumer: one samples mini-batches, one reads their features. On a GPU one does both."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gids.errors import LoaderStopped
 from gids.fetch.fetcher import Fetched
 from gids.fetch.window_size import WindowSize
 from gids.loader.channel import Channel, ChannelClosed
+from gids.loader.pace import Pace
 from gids.sampling.block import SampledBatch
 from gids.sampling.launch import Seeds
 from gids.sampling.tensor_batch import TensorBatch
@@ -59,11 +60,14 @@ class Stages:
     fetcher : BatchReader
     look_beyond : callable, optional
         Takes the iteration's mini-batches once more, so that the cache knows the pages of later ones.
+    one_thread : bool
+        Sampling and reading only queue work for a GPU: one thread does both, at the consumer's :class:`Pace`.
     """
 
     sample: Callable[[Seeds, int, int], AnyBatch]
     fetcher: BatchReader
     look_beyond: Callable[[Iterator[Any]], None] | None = None
+    one_thread: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +118,8 @@ class Pipeline:
         Mini-batches that are sampled beyond those that are read next.
     prefetch : int
         Mini-batches that are read ahead of the consumer and wait; where several are read together, as many.
+    one_thread : bool
+        See :class:`Stages`.
     """
 
     def __init__(
@@ -123,23 +129,26 @@ class Pipeline:
         fetcher: BatchReader,
         window: int | WindowSize,
         prefetch: int,
+        one_thread: bool = False,
     ) -> None:
+        self._pace = Pace() if one_thread else None
         self._sampling = (sample(name) for name in batches)
         self._fetcher = fetcher
         self._window, self._prefetch = window, prefetch
         self._sampled: Channel[_Sampled | _End] = Channel(2)
         self._ready: Channel[Prepared | _End] = Channel(prefetch)
         self._ended: _End | None = None
-        self._threads = [
-            threading.Thread(target=self._run, args=(work, put_end), name=name, daemon=True)
-            for work, put_end, name in (
-                (self._sample_all, self._sampled.put, "gids-sample"),
-                (self._fetch_all, self._ready.put, "gids-fetch"),
-            )
-        ]
+        self._threads = [self._thread("gids-fetch", self._fetch_all, self._ready.put)]
+        if not one_thread:
+            self._threads.insert(0, self._thread("gids-sample", self._sample_all, self._sampled.put))
         _running.add(self)
         for thread in self._threads:
             thread.start()
+
+    def _thread(
+        self, name: str, work: Callable[[], None], put_end: Callable[[_End], None]
+    ) -> threading.Thread:
+        return threading.Thread(target=self._run, args=(work, put_end), name=name, daemon=True)
 
     def next(self) -> Prepared:
         """The next mini-batch; waits for it.
@@ -159,6 +168,8 @@ class Pipeline:
             except ChannelClosed:
                 raise LoaderStopped from None
             if isinstance(item, Prepared):
+                if self._pace is not None:
+                    self._pace.taken(time.perf_counter())
                 return item
             self._ended = item
             self.close()
@@ -168,6 +179,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the threads and wait for them; calling it again does nothing."""
+        if self._pace is not None:
+            self._pace.stop()
         self._sampled.close()
         self._ready.close()
         current = threading.current_thread()
@@ -192,15 +205,23 @@ class Pipeline:
             return
 
     def _sample_all(self) -> None:
-        while True:
-            begin = time.perf_counter()
-            batch = next(self._sampling, None)
-            if batch is None:
-                return
-            sampled = time.perf_counter()
-            # Here and not where it is read: the disk would wait for it.
-            plan = self._fetcher.plan(batch)
-            self._sampled.put(_Sampled(plan, sampled - begin, time.perf_counter() - sampled))
+        while (item := self._sample_next()) is not None:
+            self._sampled.put(item)
+
+    def _sample_next(self) -> _Sampled | None:
+        begin = time.perf_counter()
+        batch = next(self._sampling, None)
+        if batch is None:
+            return None
+        sampled = time.perf_counter()
+        # Here and not where it is read: the disk would wait for it.
+        plan = self._fetcher.plan(batch)
+        return _Sampled(plan, sampled - begin, time.perf_counter() - sampled)
+
+    def _next_sampled(self) -> _Sampled | _End:
+        if self._pace is None:
+            return self._sampled.get()
+        return self._sample_next() or _End()
 
     def _fetch_all(self) -> None:
         """Keeps the window full; so what is read never depends on which thread is faster."""
@@ -208,8 +229,11 @@ class Pipeline:
         end: _End | None = None
         try:
             while True:
+                if self._pace is not None:
+                    self._pace.wait()
+                begin = time.perf_counter()
                 while end is None and self._fetcher.wants_more(self._window):
-                    item = self._sampled.get()
+                    item = self._next_sampled()
                     if isinstance(item, _End):
                         end = item
                     else:
@@ -217,11 +241,14 @@ class Pipeline:
                         taken.append(replace(item, plan=None))
                 if len(self._fetcher) == 0:
                     break
+                announce_s = time.perf_counter() - begin
                 # Not before: features that nobody has room for would take memory all the same.
                 self._ready.wait_for_room()
                 begin = time.perf_counter()
                 batch, fetched = self._fetcher.fetch()
                 fetch_s = time.perf_counter() - begin
+                if self._pace is not None:
+                    self._pace.worked(announce_s + fetch_s)
                 # While the mini-batches of a group are handed out, the next group is read.
                 self._ready.set_capacity(max(self._prefetch, self._fetcher.last_group))
                 before = taken.popleft()

@@ -176,7 +176,7 @@ class GpuPath(ReadPath):
             with streams.sampling("gids sample"):
                 return draw(seeds, epoch, batch)
 
-        return Stages(sample, fetcher)
+        return Stages(sample, fetcher, one_thread=isinstance(self._sampler, CudaSampler))
 
     def _drawing(self) -> Callable[[Seeds, int, int], TensorBatch]:
         graph, sampler, device = self._graph, self._sampler, self._features.device

@@ -203,7 +203,7 @@ class CupyGpu(Gpu):
     @_on_device
     def bulk_memory(self, memory: DeviceMemory) -> BulkMemory:
         self.stream.synchronize()  # it is still being zeroed there
-        return GpuMemory(memory.owner[: memory.n_bytes])
+        return GpuMemory(self.cupy.ndarray((memory.n_bytes,), np.uint8, memory.owner))
 
     @_on_device
     def launch(self, kernel: str, grid: Grid, arguments: Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ namespace bam {
 // What a look at a set without its lock shows; like peek(), nothing keeps it so.
 struct Probe {
   uint64_t line_id;  // that holds the page, or kNoLine
+  LineWord word;     // of that line
   bool has_room;     // some line is not pinned
 };
 
@@ -21,7 +22,7 @@ template <class P>
 BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t wanted) {
   constexpr uint32_t kTogether = 8;  // loads in flight of one lane
   uint64_t first = set_of(cache, page_id) * cache.ways;
-  Probe found{kNoLine, false};
+  Probe found{kNoLine, 0, false};
   bool has_way = P::lane() < cache.ways;
   for (uint32_t begin = 0; begin < kWarp; begin += kTogether) {
     if ((wanted >> begin & ((1u << kTogether) - 1)) == 0) continue;
@@ -34,21 +35,27 @@ BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t want
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
       uint32_t holders = P::ballot(holds(words[i], P::shuffle(page_id, begin + i)));
       uint32_t free = P::ballot(has_way && claimable(words[i]));
+      LineWord word = P::shuffle(words[i], holders != 0 ? lowest_bit(holders) : 0);
       if (P::lane() != begin + i) continue;
       if (holders != 0) found.line_id = first + lowest_bit(holders);
+      found.word = word;
       found.has_room = free != 0;
     }
   }
   return found;
 }
 
-// One lane's look-up after the probe. False when it has to be probed again.
+// One lane's look-up after the probe. False when it has to be probed again. `notes_hit`: whether the policy is told of a
+// hit now; else the caller does so with on_hit() before it gives the pin back.
 template <class P>
-BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use, Acquired& got) {
+BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use, bool notes_hit,
+                        Acquired& got) {
   if (seen.line_id != kNoLine) {
-    Found found = pin_line<P>(cache, seen.line_id, page_id, next_use);
-    got = outcome_of(found, seen.line_id);
-    return found != Found::absent;
+    PinResult pinned = try_pin_seen<P>(cache.lines[seen.line_id], page_id, seen.word);
+    if (pinned == PinResult::valid) got = {Outcome::hit, seen.line_id};
+    if (pinned == PinResult::reading) got = {Outcome::joined, seen.line_id};
+    if (pinned == PinResult::valid && notes_hit) on_hit<P>(cache.policy, cache.metas[seen.line_id], next_use);
+    return pinned != PinResult::absent;  // saturated: a bypass
   }
   if (!seen.has_room) return true;  // a bypass, without waiting for a lock that many want
   uint64_t set_id = set_of(cache, page_id);
@@ -61,11 +68,12 @@ BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t pag
 // As acquire(), for the lanes of a warp that want it. A lane whose set is locked probes again instead of waiting: by
 // then the page may be there, or no room for it.
 template <class P>
-BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted) {
+BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted,
+                        bool notes_hit = true) {
   Acquired got{Outcome::bypass, 0};
   for (uint32_t left = P::ballot(wanted); left != 0; left = P::ballot(wanted)) {
     Probe seen = probe_sets<P>(cache, page_id, left);
-    if (wanted) wanted = !try_look_up<P>(cache, seen, page_id, next_use, got);
+    if (wanted) wanted = !try_look_up<P>(cache, seen, page_id, next_use, notes_hit, got);
     if (wanted) P::pause();
   }
   return got;
@@ -151,7 +159,7 @@ BAM_HD void add_counts(Flight& flight, const WarpCounts& counts) {
   add(flight.looked_up, counts.looked_up);
 }
 
-// A warp copies the pieces whose bytes are there, and gives the pins of hits back.
+// A warp copies the pieces whose bytes are there.
 template <class P>
 BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const Piece& piece, const Acquired& got,
                          bool hit) {
@@ -161,26 +169,42 @@ BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const 
   if (P::ballot(length != 0) == 0) return;
   P::sync_warp();  // bytes of a line that a lane acquired are copied by all
   copy_pieces<P, false>(reinterpret_cast<uint64_t>(piece.out), from, length, false, pieces_per_warp(batch),
-                    segment_shift(store, batch));
+                        segment_shift(store, batch));
+}
+
+// A lane's hit whose bytes were copied: what is left to do for it when the copy's stores have had time to end, as the
+// release waits for them.
+struct HeldHit {
+  bool hit = false;
+  uint64_t line_id = 0;
+  uint64_t next_use = 0;
+};
+
+template <class P>
+BAM_HD void finish_hits(const DeviceStore& store, HeldHit& held) {
   P::sync_warp();  // all lanes have read the line
-  if (hit) unpin<P>(store.cache.lines[got.line_id]);
+  if (held.hit) {
+    on_hit<P>(store.cache.policy, store.cache.metas[held.line_id], held.next_use);
+    unpin<P>(store.cache.lines[held.line_id]);
+  }
+  held.hit = false;
 }
 
 // A warp looks up some pieces, submits their commands, and copies what is there.
 template <class P>
-BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, uint32_t queue,
-                          WarpCounts& counts) {
+BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, int64_t id, uint32_t queue,
+                          WarpCounts& counts, HeldHit& held) {
   Flight& flight = store.flights[batch.flight];
   uint32_t number = begin + P::lane();
   uint64_t slot = uint64_t{batch.flight} * store.slots_per_flight + number;
   bool exists = P::lane() < pieces_per_warp(batch) && number < batch.n_pieces(), possible = flight.stuck == 0;
   Piece piece{};
-  if (exists) piece = piece_of(batch, store.page_shift, number);
+  if (exists) piece = piece_of(batch, store.page_shift, number, id);
   bool wanted = piece.length != 0 && piece.in_range && piece.constant == nullptr;
   uint64_t next_use = kNever;
   if (batch.next_use != nullptr && wanted) next_use = batch.next_use[batch.first_row + number / batch.pages_per_row];
   Acquired got{Outcome::bypass, 0};
-  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible);
+  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible, false);
   bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
   bool hit = wanted && got.outcome == Outcome::hit;
   if (exists) {
@@ -200,7 +224,17 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && number % batch.pages_per_row == 0));
   counts.left += count_bits(P::ballot(piece.length != 0 && !hit && piece.constant == nullptr));
   submit_warp<P>(store, flight, queue, piece.page_id, slot, reads);
+  finish_hits<P>(store, held);
   copy_present<P>(store, batch, piece, got, hit);
+  held = {hit, got.line_id, next_use};
+}
+
+// The row id of a lane's piece among those from `begin` on; 0 when there is none.
+template <class P>
+BAM_HD int64_t id_of(const RowBatch& batch, uint64_t begin) {
+  uint64_t number = begin + P::lane();
+  bool exists = P::lane() < pieces_per_warp(batch) && number < batch.n_pieces();
+  return exists ? batch.ids[batch.first_row + static_cast<uint32_t>(number) / batch.pages_per_row] : 0;
 }
 
 // Kernel of at least two blocks.
@@ -221,9 +255,15 @@ BAM_HD void submit_rows(const DeviceStore& store, const RowBatch& batch) {
   uint32_t warps_per_block = P::threads() / kWarp, n_warps = (P::blocks() - 1) * warps_per_block;
   uint32_t warp = (P::block() - 1) * warps_per_block + P::thread() / kWarp, queue = warp % store.n_queues;
   WarpCounts counts;
-  uint32_t share = pieces_per_warp(batch);
-  for (uint64_t begin = uint64_t{warp} * share; begin < n_pieces; begin += uint64_t{n_warps} * share)
-    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), queue, counts);
+  HeldHit held;
+  uint64_t begin = uint64_t{warp} * pieces_per_warp(batch), step = uint64_t{n_warps} * pieces_per_warp(batch);
+  int64_t id = id_of<P>(batch, begin);
+  for (; begin < n_pieces; begin += step) {
+    int64_t next = id_of<P>(batch, begin + step);  // on its way while this one is looked up
+    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), id, queue, counts, held);
+    id = next;
+  }
+  finish_hits<P>(store, held);
   if (P::lane() == 0) add_counts<P>(flight, counts);
 }
 
