@@ -30,7 +30,9 @@ _QUICK_OWN_BYTES = 3 * 2**30
 def add_parser(kinds: Any) -> None:
     """Declare the command and its options."""
     parser = kinds.add_parser("paper", help=_HELP, description=_DESCRIPTION)
-    parser.add_argument("--config", default="configs/igbh_small.toml", metavar="C", help="a TOML file")
+    parser.add_argument(
+        "--config", default="configs/igbh_small.toml", metavar="C", help="(default %(default)s)"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="go over a value of the file"
     )
@@ -38,7 +40,9 @@ def add_parser(kinds: Any) -> None:
         "--data", help="folder that all data sets are below (default: $GIDS_DATA, else ./data)"
     )
     parser.add_argument(
-        "--official", metavar="DIR", help="the official data set (its folder with processed/), read in place"
+        "--official",
+        metavar="DIR",
+        help="the official data set (its folder with processed/); a store is made of it",
     )
     parser.add_argument("--runs", default="runs/paper", metavar="DIR", help="folder of runs (runs/paper)")
     parser.add_argument("--out", metavar="DIR", help="write result files, tables, figures and a page there")
