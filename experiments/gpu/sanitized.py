@@ -1,6 +1,6 @@
 """A small piece of all that the kernels do, for compute-sanitizer, which slows them down a hundredfold.
 
-compute-sanitizer ... python experiments/gpu/sanitized.py [arrays | views | groups | sampler ...]
+compute-sanitizer ... python experiments/gpu/sanitized.py [arrays | views | groups | sampler | loader ...]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from bam.cache.device.cupy_gpu import CupyGpu
 from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine
 
 # The checks that the tests make, too.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "bam" / "cache" / "device"))
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+sys.path.insert(0, str(TESTS / "bam" / "cache" / "device"))
 
 log = logging.getLogger("sanitized")
 
@@ -109,7 +111,28 @@ def sampler() -> None:
                         np.testing.assert_array_equal(block.edges[edge_type].indices, edges.indices)
 
 
-PARTS = {part.__name__: part for part in (arrays, views, groups, sampler)}
+def loader() -> None:
+    """Two epochs, with constant rows in both memories and a window."""
+    sys.path.insert(0, str(TESTS / "gids" / "loader"))
+    import gpu_loaders as checks
+    import torch
+
+    from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features
+    from gids.fetch.open import FeatureSettings
+
+    read_path = bam.GpuSettings(queue_pairs=4, queue_slots=64, staging="1MiB")
+
+    def open_store(given: Any, *, gpu_buffer: Any = 0, **settings: Any) -> Any:
+        chosen = GpuFeatureSettings(FeatureSettings(**settings), gpu_buffer, read_path)
+        return open_gpu_features(given, chosen, torch.device("cuda", 0))
+
+    machine = checks.Machine(open_store, lambda neighbor, graph: neighbor)
+    settings = {"cache": "10%", "cpu_buffer": "10%", "gpu_buffer": "5%"}
+    with tempfile.TemporaryDirectory() as folder:
+        checks.check_epochs(machine, Path(folder), "measured", settings, 3)
+
+
+PARTS = {part.__name__: part for part in (arrays, views, groups, sampler, loader)}
 
 
 def main() -> int:
