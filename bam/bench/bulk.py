@@ -196,18 +196,16 @@ def _measure_ceilings(
     ceilings: dict[str, Series],
 ) -> None:
     offset = _offset(file, plan, number)
+    hosts = [memory.host for memory in memories.values() if memory.host is not None]
+    into = hosts[0] if hosts else new_memory(Destination.HOST, plan.read_bytes).host
+    assert into is not None
 
     def plain(block_bytes: int, threads: int, direct: bool) -> float:
         drop_page_cache(Path(file.path))
         if not direct:
             fill_page_cache(Path(file.path), offset, plan.read_bytes)
         return plain_bytes_per_s(
-            file,
-            block_bytes=block_bytes,
-            threads=threads,
-            direct=direct,
-            offset=offset,
-            n_bytes=plan.read_bytes,
+            file, into, block_bytes=block_bytes, threads=threads, direct=direct, offset=offset
         )
 
     for threads in (1, 4, 16):

@@ -114,9 +114,18 @@ def grid(
 
 
 def plain_bytes_per_s(
-    file: SweepFile, *, block_bytes: int, threads: int, direct: bool, offset: int, n_bytes: int
+    file: SweepFile, into: ByteArray, *, block_bytes: int, threads: int, direct: bool, offset: int
 ) -> float:
     """Plain `preadv` of following blocks, a share of the range for each thread: the ceiling of the disk.
+
+    Parameters
+    ----------
+    file : SweepFile
+    into : uint8 array
+        As many bytes as are read; aligned to a page, and touched before.
+    block_bytes, threads : int
+    direct : bool
+    offset : int
 
     Raises
     ------
@@ -125,13 +134,11 @@ def plain_bytes_per_s(
     flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
     descriptor = os.open(file.path, flags)
     try:
-        buffers = [aligned_buffer(block_bytes) for _ in range(threads)]
-        for buffer in buffers:
-            buffer[:] = 1
-        share = n_bytes // threads // block_bytes * block_bytes
+        share = len(into) // threads // block_bytes * block_bytes
 
         def read(number: int) -> int:
-            return _read_following(descriptor, buffers[number], offset + number * share, share)
+            begin = number * share
+            return _read_following(descriptor, into[begin : begin + share], offset + begin, block_bytes)
 
         with ThreadPoolExecutor(threads) as pool:
             begin = time.perf_counter()
@@ -141,10 +148,10 @@ def plain_bytes_per_s(
         os.close(descriptor)
 
 
-def _read_following(descriptor: int, buffer: ByteArray, offset: int, n_bytes: int) -> int:
+def _read_following(descriptor: int, into: ByteArray, offset: int, block_bytes: int) -> int:
     done = 0
-    while done < n_bytes:
-        got = os.preadv(descriptor, [buffer.data], offset + done)
+    while done < len(into):
+        got = os.preadv(descriptor, [into[done : done + block_bytes].data], offset + done)
         if got == 0:
             break
         done += got
