@@ -29,6 +29,8 @@ from gids.graph.store import open_store
 SCHEMA = 1
 MEMORY_BYTES = 64 * 2**20
 DUCKDB_BYTES = 128 * 2**20
+#: Of DuckDB and pyarrow, outside what they count.
+ALLOWED_MORE_BYTES = 64 * 2**20
 GROUP_ROWS = 100_000
 
 CONVERSION = """
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         small = measure(Path(work), max(GROUP_ROWS, given.edges // 100))
         large = measure(Path(work), given.edges)
         machine = describe_machine(Path(work))
-    taken, bound = large["peak_bytes"] - small["peak_bytes"], MEMORY_BYTES + DUCKDB_BYTES
+    taken, bound = large["peak_bytes"] - small["peak_bytes"], MEMORY_BYTES + DUCKDB_BYTES + ALLOWED_MORE_BYTES
     result = {
         "schema": SCHEMA,
         "name": "edge_list_memory",
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "machine": machine,
         "memory_bytes": MEMORY_BYTES,
         "duckdb_bytes": DUCKDB_BYTES,
+        "allowed_more_bytes": ALLOWED_MORE_BYTES,
         "small": small,
         "large": large,
         "taken_bytes": taken,
