@@ -19,6 +19,14 @@ _BLOCK_BYTES, _BUFFER_BYTES, _TAIL_BYTES, _CONTINUATION = 24, 16, 10, 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
+class Block:
+    """Where a message and its body begin."""
+
+    message: int
+    body: int
+
+
+@dataclass(frozen=True)
 class BatchFacts:
     """Rows of a batch, and bytes that its compressed buffers say they become."""
 
@@ -51,12 +59,16 @@ def read_blocks(file: memoryview) -> BlockFacts:
     return BlockFacts(batches, dictionaries)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Where a message and its body begin."""
+def batch_places(file: memoryview) -> list[Block]:
+    """Where the record batches of a whole file lie.
 
-    message: int
-    body: int
+    Raises
+    ------
+    ValueError, struct.error
+        It is none.
+    """
+    footer_bytes = _number(file, "<i", len(file) - _TAIL_BYTES)
+    return _blocks(_table(file, len(file) - _TAIL_BYTES - footer_bytes), _FOOTER_BATCHES)
 
 
 @dataclass(frozen=True)
@@ -102,15 +114,15 @@ def _number(data: memoryview, kind: str, at: int) -> int:
     return found
 
 
-def _blocks(footer: _Table, field: int) -> list[_Block]:
+def _blocks(footer: _Table, field: int) -> list[Block]:
     found = []
     for at in footer.vector(field, _BLOCK_BYTES):
         begin = _number(footer.data, "<q", at)
-        found.append(_Block(begin, begin + _number(footer.data, "<i", at + 8)))
+        found.append(Block(begin, begin + _number(footer.data, "<i", at + 8)))
     return found
 
 
-def _facts(file: memoryview, block: _Block) -> BatchFacts | None:
+def _facts(file: memoryview, block: Block) -> BatchFacts | None:
     try:
         # Versions before 0.15 have no mark before the length.
         head = 8 if _number(file, "<I", block.message) == _CONTINUATION else 4

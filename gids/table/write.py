@@ -13,6 +13,7 @@ from bam.errors import ConfigError
 from gids.errors import TableError, UnknownColumn
 from gids.graph.progress import Bar, Progress, no_progress
 from gids.table.arrow_file import column_type
+from gids.table.page_alignment import padding
 from gids.table.pyarrow_import import import_pyarrow
 from gids.table.statistics import MAX_KEY, MIN_KEY, Bounds, bounds_of, metadata_of
 
@@ -210,8 +211,8 @@ def _with_statistics(schema: Any, found: dict[str, list[Bounds]], kinds: dict[st
 def _write(path: Path, schema: Any, batches: Iterable[Any]) -> int:
     pa, rows = import_pyarrow(), 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+        for number, batch in enumerate(batches):
+            writer.write_batch(batch, custom_metadata=padding(batch, file.tell() if number else None))
             rows += batch.num_rows
     return rows
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import bam
 import gids
 from bam.errors import BamError, ConfigError, FileChangedError
+from bam.storage.monitored import MonitoredEngine
 from gids.cli.main import main
 from gids.errors import TableError, UnknownColumn
 from gids.table.arrow_file import ArrowFile, column_type
@@ -290,6 +291,27 @@ def test_nulls_in_some_batches_only(tmp_path: Path) -> None:
         assert table.where("n >= 2").rows.tolist() == [1, 2, 4, 5]
 
 
+@pytest.mark.parametrize("rows_per_batch", [65536, 5000, 40])
+def test_values_begin_at_a_page(tmp_path: Path, rows_per_batch: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((70_000, 4), dtype=np.float32)
+    parts = [rows[first : first + rows_per_batch] for first in range(0, 70_000, rows_per_batch)][:20]
+    batches = [
+        pa.record_batch([list_column(part), pa.array(part[:, 0])], ["feat", "first"]) for part in parts
+    ]
+    path = tmp_path / "t.arrow"
+    write_arrow(path, batches[0].schema, batches, stats=["first"])
+    append_arrow(path, batches[:1])
+    offsets = [run.offset % 4096 for run in ArrowFile(path).runs("feat")]
+    # Batches of less than 16 pages stay as they are.
+    assert (offsets == [0] * len(offsets)) == (rows_per_batch > 40)
+    if rows_per_batch == 65536:
+        assert all(run.offset % 4096 == 0 for run in ArrowFile(path).runs("first")[:1])
+    with bam.open_array(ArrowSource(path, "feat")) as array:
+        np.testing.assert_array_equal(np.asarray(array), np.concatenate([*parts, parts[0]]))
+    with pa.OSFile(str(path)) as file:
+        assert pa.ipc.open_file(file).read_all().num_rows == sum(map(len, parts)) + len(parts[0])
+
+
 def test_a_wide_table_is_read_column_by_column(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((2000, 4000), dtype=np.float32)
     names = [f"c{k}" for k in range(2000)]
@@ -299,15 +321,31 @@ def test_a_wide_table_is_read_column_by_column(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "wide.arrow", batches)
     wanted = names[7:2000:100]
-    ids = np.random.default_rng(2).integers(0, 4000, 500)
-    with gids.open_table(path) as table:
-        features = column_features("node", table, wanted, cache="4MiB")
-    loader_rows = np.zeros((500, 20), np.float32)
-    features.read(ids, loader_rows.view(np.uint8), None, None)
-    np.testing.assert_array_equal(loader_rows, rows[7:2000:100, ids].T)
-    # 20 of 2,000 columns: 1 % of the bytes, and a page at each end of each run.
-    assert features.counts().bytes_read <= 0.02 * path.stat().st_size + 20 * 2 * 2 * 4096
-    features.close()
+    monitors: list[MonitoredEngine] = []
+
+    def wrap(engine: Any) -> MonitoredEngine:
+        monitors.append(MonitoredEngine(engine))
+        return monitors[-1]
+
+    # Some rows touch every page of a column, and all of them do: the same reads, one for each batch.
+    some, every = np.random.default_rng(2).integers(0, 4000, 500), np.arange(4000)
+    for ids in (some, every):
+        monitors.clear()
+        with gids.open_table(path) as table:
+            features = column_features("node", table, wanted, cache="4MiB", wrap=wrap)
+            runs = [run for name in wanted for run in table.files[0].runs(name)]
+        loader_rows = np.zeros((len(ids), 20), np.float32)
+        features.read(ids, loader_rows.view(np.uint8), None, None)
+        np.testing.assert_array_equal(loader_rows, rows[7:2000:100, ids].T)
+        # The bytes of the wanted columns, and what reads of whole blocks add at their ends: not one more.
+        unit = monitors[0].files[0].offset_alignment
+        ends = [(run.offset // unit * unit, -(-(run.offset + run.length) // unit) * unit) for run in runs]
+        expected = sum(end - begin for begin, end in ends)
+        assert sum(each.snapshot().reads for each in monitors) == len(runs) == 40
+        assert sum(each.snapshot().bytes for each in monitors) == expected
+        assert features.counts().bytes_read == expected
+        assert expected <= 0.02 * path.stat().st_size + 2 * unit * len(runs)
+        features.close()
 
 
 def test_columns_train_as_features(tmp_path: Path) -> None:
