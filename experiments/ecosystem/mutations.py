@@ -243,6 +243,7 @@ def _column(table: Any, name: str, size: int) -> np.ndarray[Any, Any]:
             _require_within(array.nbytes, size)
             return np.asarray(array)
     parts = []
+    table.bounds(name)  # refuses what is no column of numbers
     for batch in range(len(table.batch_rows)):
         column = table.read([name], batch)[0][name]
         if column.valid is not None:
