@@ -362,7 +362,8 @@ class Reads:
         """The kernel's grid, smaller when there is less to do."""
         most = self._gpu.grids[kernel]
         threads = batch.n_rows * batch.pages_per_row
-        if kernel == "bam_gather_rows" and batch.row_bytes > LONG_ROW_BYTES:
+        copies = kernel in ("bam_submit_rows", "bam_gather_rows")
+        if copies and batch.row_bytes > LONG_ROW_BYTES:
             threads *= THREADS_PER_LONG_PIECE
         blocks = -(-threads // most.threads) + (1 if kernel == "bam_submit_rows" else 0)
         return Grid(min(most.blocks, blocks), most.threads)

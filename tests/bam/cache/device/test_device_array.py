@@ -373,11 +373,13 @@ def test_gathers_that_nobody_waits_for_are_let_go() -> None:
 @pytest.mark.parametrize(("row_bytes", "pieces_per_warp"), [(2048, 32), (4096, 8)])
 def test_there_is_a_warp_for_every_share_of_the_pieces(row_bytes: int, pieces_per_warp: int) -> None:
     gpu = EmulatedGpu()
-    gpu.grids["bam_gather_rows"] = Grid(64, 64)
+    gpu.grids["bam_gather_rows"] = gpu.grids["bam_submit_rows"] = Grid(64, 64)
     with open_on(gpu, rows_of(40, row_bytes), page_bytes=4096, cache_lines=64, staging="1MiB") as array:
         array.gather(np.arange(40))
-    (gathered,) = [grid for kernel, grid in gpu.sizes if kernel == "bam_gather_rows"]
-    assert gathered.blocks == -(-40 * (32 // pieces_per_warp) // 64)
+    blocks = {kernel: grid.blocks for kernel, grid in gpu.sizes}
+    needed = -(-40 * (32 // pieces_per_warp) // 64)
+    assert blocks["bam_gather_rows"] == needed
+    assert blocks["bam_submit_rows"] == 1 + needed  # one drains
 
 
 def test_views_are_asked_for_at_opening() -> None:
