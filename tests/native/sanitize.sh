@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs what `make sanitize` built: sanitize.sh BUILD_FOLDER [command that turns address randomisation off].
-# Passes are those of the two stress programs, and one for the planted race that TSan must report.
+# Passes are those of the two stress programs, and one for each planted race that TSan must report.
 build=$1
 fixed_addresses=$2
 passed=0
@@ -27,19 +27,22 @@ run() {  # name, command...: shows what it prints, adds its counts
 run asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 "$build/asan/stress"
 run tsan env TSAN_OPTIONS=halt_on_error=1 $fixed_addresses "$build/tsan/stress"
 
-echo "== planted race"
-log="$build/planted.log"
-if TSAN_OPTIONS=halt_on_error=1 $fixed_addresses "$build/tsan/planted_relaxed_publish" >"$log" 2>&1; then
-  echo "FAILED planted: relaxed publish: TSan reported nothing"
-  failed=$((failed + 1))
-elif ! grep -q "WARNING: ThreadSanitizer: data race" "$log"; then
-  cat "$log"
-  echo "FAILED planted: relaxed publish: it failed, but not of a race"
-  failed=$((failed + 1))
-else
-  echo "ok     planted: relaxed publish: reported as a data race"
-  passed=$((passed + 1))
-fi
+for planted in "$build"/tsan/planted_*.o; do
+  name=$(basename "${planted%.o}")
+  echo "== $name"
+  log="$build/$name.log"
+  if TSAN_OPTIONS=halt_on_error=1 $fixed_addresses "${planted%.o}" >"$log" 2>&1; then
+    echo "FAILED $name: TSan reported nothing"
+    failed=$((failed + 1))
+  elif ! grep -q "WARNING: ThreadSanitizer: data race" "$log"; then
+    cat "$log"
+    echo "FAILED $name: it failed, but not of a race"
+    failed=$((failed + 1))
+  else
+    echo "ok     $name: reported as a data race"
+    passed=$((passed + 1))
+  fi
+done
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

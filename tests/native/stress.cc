@@ -6,8 +6,8 @@
 
 int main() {
   std::vector<stress::Test> all;
-  for (std::vector<stress::Test> tests : {stress::cache_tests(), stress::queue_tests(), stress::library_tests(), stress::reset_tests(),
-                                        stress::allocation_tests()})
+  for (std::vector<stress::Test> tests : {stress::cache_tests(), stress::queue_tests(), stress::gpu_tests(),
+                                        stress::library_tests(), stress::reset_tests(), stress::allocation_tests()})
     all.insert(all.end(), std::make_move_iterator(tests.begin()), std::make_move_iterator(tests.end()));
   return stress::run_tests(all);
 }

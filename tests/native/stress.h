@@ -78,5 +78,6 @@ std::vector<Test> queue_tests();
 std::vector<Test> library_tests();
 std::vector<Test> reset_tests();
 std::vector<Test> allocation_tests();
+std::vector<Test> gpu_tests();
 
 }  // namespace stress
