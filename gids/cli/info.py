@@ -9,7 +9,7 @@ from typing import Any
 
 from gids.cli.text import size_text, table_text
 from gids.graph.igbh import open_igbh
-from gids.graph.manifest import read_manifest
+from gids.graph.manifest import FeatureRecord, read_manifest
 from gids.graph.store import is_store, open_store, store_bytes
 
 NAME = "info"
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _store_facts(path: Path) -> dict[str, Any]:
     open_store(path)
     manifest = read_manifest(path)
-    counts = manifest.num_nodes
+    counts, features = manifest.num_nodes, {record.node_type: record for record in manifest.features}
     return {
         "path": str(path),
         "kind": "store",
@@ -41,16 +41,7 @@ def _store_facts(path: Path) -> dict[str, Any]:
         "bytes": store_bytes(manifest),
         "settings": manifest.settings,
         "node_types": [
-            {
-                "name": record.node_type,
-                "nodes": counts[record.node_type],
-                "dim": record.dim,
-                "dtype": record.dtype.value,
-                "order": "hot" if record.levels else "original",
-                "bytes": counts[record.node_type] * record.row_bytes,
-                "non_finite": record.n_non_finite,
-            }
-            for record in manifest.features
+            _node_facts(name, count, features.get(name)) for name, count in sorted(counts.items())
         ],
         "relations": [
             {"name": str(record.edge_type), "edges": record.n_edges} for record in manifest.relations
@@ -64,6 +55,19 @@ def _store_facts(path: Path) -> dict[str, Any]:
             }
             for record in manifest.tasks
         ],
+    }
+
+
+def _node_facts(name: str, count: int, record: FeatureRecord | None) -> dict[str, Any]:
+    """Of one node type; without features its dim is 0."""
+    return {
+        "name": name,
+        "nodes": count,
+        "dim": 0 if record is None else record.dim,
+        "dtype": "" if record is None else record.dtype.value,
+        "order": "" if record is None else "hot" if record.levels else "original",
+        "bytes": 0 if record is None else count * record.row_bytes,
+        "non_finite": 0 if record is None else record.n_non_finite,
     }
 
 

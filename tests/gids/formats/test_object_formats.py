@@ -184,7 +184,7 @@ def write_graphbolt(folder: Path, arrays: dict[str, Any], metadata: str = METADA
         (folder / name).mkdir(parents=True)
     (folder / "metadata.yaml").write_text(metadata)
     write_csv(folder / "edges" / "writes.csv", arrays["edges"][WRITES].T)
-    np.save(folder / "edges" / "cites.npy", arrays["edges"][CITES])
+    np.save(folder / "edges" / "cites.npy", arrays["edges"][CITES].astype(np.int32))
     np.save(folder / "data" / "paper.npy", arrays["rows"])
     np.save(folder / "data" / "year.npy", np.zeros(45))
     torch.save(torch.tensor(arrays["counts"]), folder / "data" / "author.pt")

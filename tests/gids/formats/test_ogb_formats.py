@@ -11,6 +11,7 @@ import pytest
 import torch
 from stores import assert_edges, assert_features, assert_split, converted, random_edges, write_csv
 
+from gids.cli.info import _store_facts
 from gids.errors import DatasetError
 from gids.formats.convert import convert_dataset
 from gids.formats.detect import detect_format
@@ -206,6 +207,12 @@ def test_mag240m(tmp_path: Path) -> None:
     assert found.tasks["label"].n_classes == 153
     np.testing.assert_array_equal(found.tasks["label"].labels, np.nan_to_num(made["labels"], nan=-1))
     assert_split(found, "label", np.arange(40), np.arange(40, 50), np.arange(0))
+    facts = _store_facts(tmp_path / "store")["node_types"]
+    assert [(each["name"], each["nodes"], each["dim"]) for each in facts] == [
+        ("author", 25, 0),
+        ("institution", 6, 0),
+        ("paper", 60, 8),
+    ]
     plain = converted(tmp_path, tmp_path / "plain", relations=RelationOptions())
     assert_edges(plain, edges)
 
