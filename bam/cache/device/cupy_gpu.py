@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from ctypes import byref, c_char_p, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_uint, c_void_p
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -322,6 +322,22 @@ class _Kernels:
         module = c_void_p()
         self._check(self._driver.cuModuleLoadData(byref(module), c_char_p(cubin)))
         self._modules.append(module)
+        self._functions |= self._functions_of(module)
+
+    def _functions_of(self, module: c_void_p) -> dict[str, c_void_p]:
+        """All kernels of a module by name; none where the driver cannot list them (before CUDA 12.4)."""
+        if not hasattr(self._driver, "cuModuleEnumerateFunctions"):
+            return {}
+        count = c_uint()
+        self._check(self._driver.cuModuleGetFunctionCount(byref(count), module))
+        listed = (c_void_p * count.value)()
+        self._check(self._driver.cuModuleEnumerateFunctions(listed, count, module))
+        found = {}
+        for function in listed:
+            name = c_char_p()
+            self._check(self._driver.cuFuncGetName(byref(name), c_void_p(function)))
+            found[(name.value or b"").decode()] = c_void_p(function)
+        return found
 
     def unload(self) -> None:
         """Unload all of them; no kernel may run any more."""

@@ -94,11 +94,11 @@ BAM_HD inline uint32_t part_number(const RowBatch& batch, uint64_t row) {
   return low;
 }
 
-// `id`: of its row.
-BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_t number, int64_t id) {
+BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_t number) {
   uint32_t row_in_flight = number / batch.pages_per_row, k = number % batch.pages_per_row;
   uint64_t row = batch.first_row + row_in_flight;
   const BatchPart& part = batch.part(part_number(batch, row));
+  int64_t id = batch.ids[row];
   if (id < 0) id += static_cast<int64_t>(part.n_rows);
   uint64_t row_id = static_cast<uint64_t>(id);  // a negative id is a large one now
   if (row_id >= part.n_rows) return {0, 0, k == 0 ? batch.row_bytes : 0, nullptr, nullptr, false, false};
@@ -119,10 +119,6 @@ BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_
   }
   auto in_page = static_cast<uint32_t>(from - page_begin), length = static_cast<uint32_t>(to - from);
   return {page_id, in_page, length, out, constant, resident, true};
-}
-
-BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_t number) {
-  return piece_of(batch, page_shift, number, batch.ids[batch.first_row + number / batch.pages_per_row]);
 }
 
 // Where the bytes of a piece are, from submit_rows to gather_rows: `kind << 56 | line`, and kCopied.

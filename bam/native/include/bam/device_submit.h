@@ -13,7 +13,6 @@ namespace bam {
 // What a look at a set without its lock shows; like peek(), nothing keeps it so.
 struct Probe {
   uint64_t line_id;  // that holds the page, or kNoLine
-  LineWord word;     // of that line
   bool has_room;     // some line is not pinned
 };
 
@@ -22,7 +21,7 @@ template <class P>
 BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t wanted) {
   constexpr uint32_t kTogether = 8;  // loads in flight of one lane
   uint64_t first = set_of(cache, page_id) * cache.ways;
-  Probe found{kNoLine, 0, false};
+  Probe found{kNoLine, false};
   bool has_way = P::lane() < cache.ways;
   for (uint32_t begin = 0; begin < kWarp; begin += kTogether) {
     if ((wanted >> begin & ((1u << kTogether) - 1)) == 0) continue;
@@ -35,27 +34,21 @@ BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t want
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
       uint32_t holders = P::ballot(holds(words[i], P::shuffle(page_id, begin + i)));
       uint32_t free = P::ballot(has_way && claimable(words[i]));
-      LineWord word = P::shuffle(words[i], holders != 0 ? lowest_bit(holders) : 0);
       if (P::lane() != begin + i) continue;
       if (holders != 0) found.line_id = first + lowest_bit(holders);
-      found.word = word;
       found.has_room = free != 0;
     }
   }
   return found;
 }
 
-// One lane's look-up after the probe. False when it has to be probed again. `notes_hit`: whether the policy is told of a
-// hit now; else the caller does so with on_hit() before it gives the pin back.
+// One lane's look-up after the probe. False when it has to be probed again.
 template <class P>
-BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use, bool notes_hit,
-                        Acquired& got) {
+BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use, Acquired& got) {
   if (seen.line_id != kNoLine) {
-    PinResult pinned = try_pin_seen<P>(cache.lines[seen.line_id], page_id, seen.word);
-    if (pinned == PinResult::valid) got = {Outcome::hit, seen.line_id};
-    if (pinned == PinResult::reading) got = {Outcome::joined, seen.line_id};
-    if (pinned == PinResult::valid && notes_hit) on_hit<P>(cache.policy, cache.metas[seen.line_id], next_use);
-    return pinned != PinResult::absent;  // saturated: a bypass
+    Found found = pin_line<P>(cache, seen.line_id, page_id, next_use);
+    got = outcome_of(found, seen.line_id);
+    return found != Found::absent;
   }
   if (!seen.has_room) return true;  // a bypass, without waiting for a lock that many want
   uint64_t set_id = set_of(cache, page_id);
@@ -68,12 +61,11 @@ BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t pag
 // As acquire(), for the lanes of a warp that want it. A lane whose set is locked probes again instead of waiting: by
 // then the page may be there, or no room for it.
 template <class P>
-BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted,
-                        bool notes_hit = true) {
+BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted) {
   Acquired got{Outcome::bypass, 0};
   for (uint32_t left = P::ballot(wanted); left != 0; left = P::ballot(wanted)) {
     Probe seen = probe_sets<P>(cache, page_id, left);
-    if (wanted) wanted = !try_look_up<P>(cache, seen, page_id, next_use, notes_hit, got);
+    if (wanted) wanted = !try_look_up<P>(cache, seen, page_id, next_use, got);
     if (wanted) P::pause();
   }
   return got;
@@ -100,10 +92,11 @@ BAM_HD void give_up(const DeviceStore& store, uint64_t slot, uint64_t source, ui
 template <class P>
 BAM_HD TicketRun reserve_in_time(const DeviceStore& store, Flight& flight, uint32_t queue, uint32_t wanted) {
   uint64_t begin = P::now_ns();
-  for (;;) {
+  for (bool said = false;; said = true) {
     TicketRun run = try_reserve<P>(store.queues[queue], wanted);
     if (run.count != 0 || P::now_ns() - begin > store.timeout_ns) return run;
-    typename P::template Atomic<uint32_t>(flight.wants_credit).store(1, P::relaxed);
+    // Once: stores of all who wait, again and again, would keep the drain from the counters beside it.
+    if (!said) typename P::template Atomic<uint32_t>(flight.wants_credit).store(1, P::relaxed);
     P::pause();
   }
 }
@@ -159,7 +152,7 @@ BAM_HD void add_counts(Flight& flight, const WarpCounts& counts) {
   add(flight.looked_up, counts.looked_up);
 }
 
-// A warp copies the pieces whose bytes are there.
+// A warp copies the pieces whose bytes are there, and gives the pins of hits back.
 template <class P>
 BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const Piece& piece, const Acquired& got,
                          bool hit) {
@@ -169,42 +162,26 @@ BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const 
   if (P::ballot(length != 0) == 0) return;
   P::sync_warp();  // bytes of a line that a lane acquired are copied by all
   copy_pieces<P, false>(reinterpret_cast<uint64_t>(piece.out), from, length, false, pieces_per_warp(batch),
-                        segment_shift(store, batch));
-}
-
-// A lane's hit whose bytes were copied: what is left to do for it when the copy's stores have had time to end, as the
-// release waits for them.
-struct HeldHit {
-  bool hit = false;
-  uint64_t line_id = 0;
-  uint64_t next_use = 0;
-};
-
-template <class P>
-BAM_HD void finish_hits(const DeviceStore& store, HeldHit& held) {
+                    segment_shift(store, batch));
   P::sync_warp();  // all lanes have read the line
-  if (held.hit) {
-    on_hit<P>(store.cache.policy, store.cache.metas[held.line_id], held.next_use);
-    unpin<P>(store.cache.lines[held.line_id]);
-  }
-  held.hit = false;
+  if (hit) unpin<P>(store.cache.lines[got.line_id]);
 }
 
 // A warp looks up some pieces, submits their commands, and copies what is there.
 template <class P>
-BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, int64_t id, uint32_t queue,
-                          WarpCounts& counts, HeldHit& held) {
+BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, uint32_t queue,
+                          WarpCounts& counts) {
   Flight& flight = store.flights[batch.flight];
   uint32_t number = begin + P::lane();
   uint64_t slot = uint64_t{batch.flight} * store.slots_per_flight + number;
   bool exists = P::lane() < pieces_per_warp(batch) && number < batch.n_pieces(), possible = flight.stuck == 0;
   Piece piece{};
-  if (exists) piece = piece_of(batch, store.page_shift, number, id);
+  if (exists) piece = piece_of(batch, store.page_shift, number);
   bool wanted = piece.length != 0 && piece.in_range && piece.constant == nullptr;
   uint64_t next_use = kNever;
   if (batch.next_use != nullptr && wanted) next_use = batch.next_use[batch.first_row + number / batch.pages_per_row];
   Acquired got{Outcome::bypass, 0};
-  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible, false);
+  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible);
   bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
   bool hit = wanted && got.outcome == Outcome::hit;
   if (exists) {
@@ -224,17 +201,7 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && number % batch.pages_per_row == 0));
   counts.left += count_bits(P::ballot(piece.length != 0 && !hit && piece.constant == nullptr));
   submit_warp<P>(store, flight, queue, piece.page_id, slot, reads);
-  finish_hits<P>(store, held);
   copy_present<P>(store, batch, piece, got, hit);
-  held = {hit, got.line_id, next_use};
-}
-
-// The row id of a lane's piece among those from `begin` on; 0 when there is none.
-template <class P>
-BAM_HD int64_t id_of(const RowBatch& batch, uint64_t begin) {
-  uint64_t number = begin + P::lane();
-  bool exists = P::lane() < pieces_per_warp(batch) && number < batch.n_pieces();
-  return exists ? batch.ids[batch.first_row + static_cast<uint32_t>(number) / batch.pages_per_row] : 0;
 }
 
 // Kernel of at least two blocks.
@@ -255,15 +222,9 @@ BAM_HD void submit_rows(const DeviceStore& store, const RowBatch& batch) {
   uint32_t warps_per_block = P::threads() / kWarp, n_warps = (P::blocks() - 1) * warps_per_block;
   uint32_t warp = (P::block() - 1) * warps_per_block + P::thread() / kWarp, queue = warp % store.n_queues;
   WarpCounts counts;
-  HeldHit held;
-  uint64_t begin = uint64_t{warp} * pieces_per_warp(batch), step = uint64_t{n_warps} * pieces_per_warp(batch);
-  int64_t id = id_of<P>(batch, begin);
-  for (; begin < n_pieces; begin += step) {
-    int64_t next = id_of<P>(batch, begin + step);  // on its way while this one is looked up
-    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), id, queue, counts, held);
-    id = next;
-  }
-  finish_hits<P>(store, held);
+  uint32_t share = pieces_per_warp(batch);
+  for (uint64_t begin = uint64_t{warp} * share; begin < n_pieces; begin += uint64_t{n_warps} * share)
+    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), queue, counts);
   if (P::lane() == 0) add_counts<P>(flight, counts);
 }
 

@@ -50,10 +50,10 @@ enum class PinResult : uint32_t { absent, valid, reading, saturated };
 
 // Pins the line if it holds `page_id`. `valid`: the bytes are there. `reading`: somebody is reading them.
 // `saturated`: the pin counter is full; the caller must do without the line.
-// `seen`: what the line was like a moment ago.
 template <class P>
-BAM_HD PinResult try_pin_seen(LineWord& line, uint64_t page_id, LineWord seen) {
+BAM_HD PinResult try_pin(LineWord& line, uint64_t page_id) {
   typename P::template Atomic<LineWord> word(line);
+  LineWord seen = word.load(P::relaxed);
   while (holds(seen, page_id)) {
     if (pins_of(seen) == kMaxPins) return PinResult::saturated;
     // acquire: pairs with the release in publish(), so a valid line's bytes are visible to the new holder
@@ -61,11 +61,6 @@ BAM_HD PinResult try_pin_seen(LineWord& line, uint64_t page_id, LineWord seen) {
       return state_of(seen) == LineState::valid ? PinResult::valid : PinResult::reading;
   }
   return PinResult::absent;
-}
-
-template <class P>
-BAM_HD PinResult try_pin(LineWord& line, uint64_t page_id) {
-  return try_pin_seen<P>(line, page_id, typename P::template Atomic<LineWord>(line).load(P::relaxed));
 }
 
 // Takes an unpinned line for `page_id`; the caller then holds one pin and must publish() or fail() it.
