@@ -26,7 +26,10 @@ def merged_figure(path: Path, n_bytes: int, rounds: int) -> Figure:
     """
     ensure_file(path, n_bytes)
     pages_per_read, words = MERGED_BYTES // ROW_BYTES, ROW_BYTES // 8
-    ceilings, rates, alone, served = [], [], [], []
+    ceilings: list[float] = []
+    rates: list[float] = []
+    alone: list[float] = []
+    served: list[float] = []
     for number in range(rounds):
         found = random_reads_per_s(str(path), 64, MERGED_BYTES, seed=number, seconds=1.0)
         ceilings.append(found * pages_per_read)
