@@ -308,6 +308,7 @@ class DataLoader:
             self.features.describe(),
             self._path.report(),
             self._path.sampler_path(),
+            metrics.plan_s,
         )
 
     def cache_report(self, dataset: str = "", optimal_pages: int | None = None) -> CacheReport:
@@ -377,6 +378,7 @@ class DataLoader:
             metrics.edges + batch.num_edges,
             metrics.counts,
             {},
+            plan_s=metrics.plan_s + prepared.plan_s,
         )
         self._counted.append(prepared.fetched.counts)
         if len(self._counted) == _MOST_COUNTED:

@@ -32,6 +32,8 @@ class LoaderMetrics:
         Of the latest iteration: how many mini-batches were read together, and why.
     sampler : str
         Where sampling runs: ``"host"`` or ``"gpu"``, with the reason if it is not where features are read.
+    plan_s : float
+        Seconds spent on finding out where features lie, in the thread that samples.
     """
 
     batches: int
@@ -43,6 +45,7 @@ class LoaderMetrics:
     paths: Mapping[str, Any]
     accumulator: AccumulatorReport | None = None
     sampler: str = "host"
+    plan_s: float = 0.0
 
     @property
     def total(self) -> FetchCounts:
@@ -57,5 +60,5 @@ class LoaderMetrics:
     @property
     def hidden_share(self) -> float:
         """Share of the sampling and reading time that training did not wait for; 0 when there was none."""
-        work = self.sample_s + self.fetch_s
+        work = self.sample_s + self.plan_s + self.fetch_s
         return max(0.0, 1 - self.wait_s / work) if work else 0.0

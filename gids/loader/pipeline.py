@@ -78,14 +78,15 @@ class Prepared:
     ----------
     batch : SampledBatch or TensorBatch
     fetched : Fetched
-    sample_s, fetch_s : float
-        Seconds its sampling and its reading took, in their threads. To find out where its features lie, and
-        those of later ones, is part of its reading.
+    sample_s, plan_s, fetch_s : float
+        Seconds that it took, in their threads: sampling; finding out where its features lie, and those of
+        later ones; reading.
     """
 
     batch: AnyBatch
     fetched: Fetched
     sample_s: float
+    plan_s: float
     fetch_s: float
 
 
@@ -252,7 +253,7 @@ class Pipeline:
                 # While the mini-batches of a group are handed out, the next group is read.
                 self._ready.set_capacity(max(self._prefetch, self._fetcher.last_group))
                 before = taken.popleft()
-                self._ready.put(Prepared(batch, fetched, before.sample_s, before.plan_s + fetch_s))
+                self._ready.put(Prepared(batch, fetched, before.sample_s, before.plan_s, fetch_s))
                 # The consumer alone decides how long the features live.
                 del batch, fetched
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def test_rates_follow_from_the_counts() -> None:
     assert report.hidden_share == 0.75
     assert report.depth == Depth(80.0, "calibration", 3, (100, 60, 80))
     assert report.depth.reached_share == pytest.approx(2 / 3)
+
+
+def test_finding_out_where_features_lie_is_work_too() -> None:
+    assert replace(METRICS, plan_s=4.0).hidden_share == 0.875
 
 
 def test_nothing_requested_yet() -> None:
