@@ -111,6 +111,8 @@ def train_plan_of(config: RunConfig, data: LoaderData) -> BatchPlan:
         config.sampling.batch_size,
         seed=config.training.seed,
         sampler_threads=config.loader.sampler_threads,
+        kind=config.sampling.sampler,
+        kappa=config.sampling.kappa,
     )
 
 

@@ -17,6 +17,7 @@ from gids.graph.graph import Graph
 from gids.graph.schema import EdgeType, Schema
 from gids.sampling.block import Block, BlockEdges, SampledBatch
 from gids.sampling.dgl_import import import_dgl
+from gids.sampling.sampler_kind import SamplerKind
 
 
 class DglSource(BatchSource):
@@ -32,11 +33,16 @@ class DglSource(BatchSource):
     Raises
     ------
     PackageMissing
+    ConfigError
+        Mini-batches are to share random numbers, which DGL's sampler cannot.
     """
 
     resumes = False
 
     def __init__(self, graph: Graph, plan: BatchPlan, workers: int = 0) -> None:
+        if plan.kind is not SamplerKind.NEIGHBOR:
+            expected = "'neighbor' for loaders that sample with DGL, or bench.same_batches = true"
+            raise ConfigError("sampling.sampler", plan.kind.value, expected)
         self._dgl = import_dgl()
         self._schema, self._plan, self._workers = graph.schema, plan, workers
         self._graph = dgl_graph_of(graph)

@@ -14,6 +14,7 @@ from gids.bench.recorded import RecordedBatches
 from gids.graph.graph import Graph
 from gids.sampling.block import SampledBatch
 from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.sampler_kind import SamplerKind, make_sampler
 from gids.sampling.seeds import SeedBatches
 
 
@@ -30,6 +31,9 @@ class BatchPlan:
     seed : int
         Of shuffling and sampling.
     sampler_threads : int
+    kind : SamplerKind
+    kappa : int
+        As in :class:`gids.models.config.SamplingConfig`.
     """
 
     seeds: Mapping[str, npt.NDArray[np.int64]]
@@ -38,10 +42,14 @@ class BatchPlan:
     shuffle: bool = True
     seed: int = 0
     sampler_threads: int = 1
+    kind: SamplerKind = SamplerKind.NEIGHBOR
+    kappa: int = 0
 
     def sampler(self) -> NeighborSampler:
         """The sampler of `gids` for these mini-batches."""
-        return NeighborSampler(list(self.fanouts), seed=self.seed, threads=self.sampler_threads)
+        return make_sampler(
+            self.kind, list(self.fanouts), kappa=self.kappa, seed=self.seed, threads=self.sampler_threads
+        )
 
 
 class BatchSource(ABC):
@@ -84,7 +92,10 @@ class SampledSource(BatchSource):
         return len(self._seeds)
 
     def settings(self) -> dict[str, Any]:
-        return {"seeds": self._seeds.settings(), "fanouts": list(self._plan.fanouts)}
+        settings: dict[str, Any] = {"seeds": self._seeds.settings(), "fanouts": list(self._plan.fanouts)}
+        if self._plan.kind is not SamplerKind.NEIGHBOR:
+            settings |= {"sampler": self._plan.kind.value, "kappa": self._plan.kappa}
+        return settings
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[SampledBatch]:
         for number in range(first, len(self)):

@@ -29,6 +29,7 @@ from gids.models.metrics import Score
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Part, Trainer, evaluate
+from gids.sampling.sampler_kind import SamplerKind
 
 SCHEMA = 1
 MAX_LOSSES = 2000
@@ -133,10 +134,13 @@ def _plan(config: RunConfig, data: LoaderData, part: Part) -> BatchPlan:
         sampling.batch_size,
         seed=config.training.seed,
         sampler_threads=config.loader.sampler_threads,
+        kind=config.sampling.sampler,
+        kappa=config.sampling.kappa,
     )
     if part is Part.TRAIN:
         return plan
     fanouts = sampling.evaluation_fanouts or sampling.fanouts
+    plan = replace(plan, kind=SamplerKind.NEIGHBOR, kappa=0)
     return replace(plan, fanouts=fanouts, batch_size=sampling.evaluation_batch_size, shuffle=False)
 
 

@@ -15,7 +15,7 @@ from gids.loader.loader import DataLoader
 from gids.models.config import SamplingConfig
 from gids.models.spec import task_named
 from gids.models.train import Batch, Part
-from gids.sampling.neighbor import NeighborSampler
+from gids.sampling.sampler_kind import SamplerKind, make_sampler
 
 
 class DatasetBatches:
@@ -75,7 +75,12 @@ class DatasetBatches:
             self._loaders[part] = DataLoader(
                 dataset,
                 {chosen.node_type: ids},
-                NeighborSampler(list(fanouts), seed=seed),
+                make_sampler(
+                    sampling.sampler if trains else SamplerKind.NEIGHBOR,
+                    list(fanouts),
+                    kappa=sampling.kappa if trains else 0,
+                    seed=seed,
+                ),
                 batch_size=sampling.batch_size if trains else sampling.evaluation_batch_size,
                 shuffle=trains,
                 labels=task,

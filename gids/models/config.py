@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from bam.errors import ConfigError
+from gids.sampling.sampler_kind import SamplerKind, check_kappa
 
 
 class ModelName(Enum):
@@ -145,12 +146,18 @@ class SamplingConfig:
         The same for validation and test; empty: as `fanouts`.
     batch_size, evaluation_batch_size : int
         Seeds of a mini-batch.
+    sampler : SamplerKind
+        Of the training; validation and test always sample independently.
+    kappa : int
+        Of samplers that share random numbers: mini-batches for which one holds; 0: as the sampler has it.
     """
 
     fanouts: tuple[int, ...] = (10, 10)
     evaluation_fanouts: tuple[int, ...] = ()
     batch_size: int = 512
     evaluation_batch_size: int = 1024
+    sampler: SamplerKind = SamplerKind.NEIGHBOR
+    kappa: int = 0
 
     def __post_init__(self) -> None:
         _require("fanouts", self.fanouts, len(self.fanouts) >= 1, "at least one layer")
@@ -159,6 +166,7 @@ class SamplingConfig:
         for name in ("batch_size", "evaluation_batch_size"):
             value = getattr(self, name)
             _require(name, value, value >= 1, "at least 1")
+        check_kappa(self.sampler, self.kappa)
 
 
 def _require(setting: str, value: object, holds: bool, expected: str) -> None:
