@@ -73,7 +73,8 @@ def forecast_uses(
     uses = []
     for row in rows:
         page, total = row * row_bytes // page_bytes, 0.0
-        for other in range(len(counts)):
+        nearest = page * page_bytes // row_bytes
+        for other in range(nearest, min(len(counts), nearest + page_bytes // row_bytes + 2)):
             if other * row_bytes // page_bytes == page:
                 total += to_come(other)
         uses.append(HORIZON + int((HORIZON - 1) / (1 + total)))
