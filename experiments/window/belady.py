@@ -23,6 +23,7 @@ import numpy as np
 
 import bam
 from bam.array.sources import MemorySource
+from bam.bench.machine import command, commit, describe_machine
 from gids.bench.belady_gap import optimal_misses
 from gids.cli.options import write_json
 from gids.fetch.expected_requests import ExpectedRequests, HotnessMethod
@@ -54,12 +55,12 @@ Save = Callable[[dict[str, Any]], None]
 class Trace:
     """Mini-batches of one epoch, and what was measured on others."""
 
-    def __init__(self, store: Path, max_seeds: int) -> None:
+    def __init__(self, store: Path, max_seeds: int, sampler: NeighborSampler | None = None) -> None:
         self.dataset = with_zeros(open_dataset(store))
         self.n_rows = sum(each.n_rows for each in self.dataset.features.values())
         task = next(iter(self.dataset.tasks.values()))
         seeds = {task.node_type: task.split().train[:max_seeds]}
-        sampler = NeighborSampler(FANOUTS, seed=0)
+        sampler = sampler or NeighborSampler(FANOUTS, seed=0)
         self.requests = expect_requests(
             self.dataset.graph,
             self.dataset.features,
@@ -231,6 +232,7 @@ def main() -> None:
     arguments = parser.parse_args()
     path = Path(arguments.json)
     result = json.loads(path.read_text()) if path.exists() else {"graphs": {}}
+    result |= {"commit": commit(), "command": command(), "machine": describe_machine(path.resolve().parent)}
     result["settings"] = {
         "fanouts": FANOUTS,
         "batch_size": BATCH_SIZE,

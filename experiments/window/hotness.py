@@ -1,15 +1,18 @@
 """Which rows are hot: requests that a constant buffer serves, by how its rows were chosen; and what samplers
 that share random numbers ask for.
 
-    python experiments/window/hotness.py --json F [NAME=STORE ...] [--real NAME=FOLDER ...]
+    python experiments/window/hotness.py [NAME=STORE ...] [--real NAME=FOLDER ...] [--trace NAME=F] --json F
 
 An epoch is replayed that was not measured. `random` is the share of the rows itself; `oracle` counts the
-replayed epoch.
+replayed epoch. Of a recorded trace (`.npy`, row numbers), of which there is no graph, the first half is
+measured and the second replayed; shares are of the rows that it asks for at all. Graphs that the result file
+has stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bam.bench.machine import command, commit, describe_machine
 from gids.cli.options import write_json
 from gids.fetch.expected_requests import HotnessMethod
 from gids.fetch.hotness_methods import expect_requests
@@ -105,21 +109,51 @@ def measure(dataset: Dataset, batch_size: int, fanouts: list[int]) -> dict[str, 
     }
 
 
+def measure_trace(requests: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """The same of a recorded trace, which says nothing of the graph: only `measured` can be compared."""
+    rows, places = np.unique(requests.ravel(), return_inverse=True)
+    n_rows = len(rows)
+    halves = np.array_split(places.ravel(), 2)
+    first, second = ({"rows": np.bincount(half, minlength=n_rows)} for half in halves)
+    return {
+        "requests": int(requests.size),
+        "rows": n_rows,
+        "served_by_buffer": {
+            "measured": {f"{share:.0%}": served(first, second, share) for share in SHARES},
+            "oracle": {f"{share:.0%}": served(second, second, share) for share in SHARES},
+            "random": {f"{share:.0%}": share for share in SHARES},
+        },
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("stores", nargs="*", metavar="NAME=STORE")
     parser.add_argument("--real", nargs="*", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--trace", nargs="*", default=[], metavar="NAME=FILE")
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
-    graphs: dict[str, Any] = {}
+    path = Path(arguments.json)
+    graphs = json.loads(path.read_text())["graphs"] if path.exists() else {}
+    result = {
+        "commit": commit(),
+        "command": command(),
+        "machine": describe_machine(path.resolve().parent),
+        "replayed_epoch": REPLAYED_EPOCH,
+        "graphs": graphs,
+    }
+    for each in arguments.trace:
+        name, _, file = each.partition("=")
+        graphs[name] = measure_trace(np.load(file))
+        write_json(arguments.json, result)
     for each in arguments.real:
         name, _, folder = each.partition("=")
         graphs[name] = measure(load_real(name, folder), 32, [10, 5])
-        write_json(arguments.json, {"replayed_epoch": REPLAYED_EPOCH, "graphs": graphs})
+        write_json(arguments.json, result)
     for each in arguments.stores:
         name, _, store = each.partition("=")
         graphs[name] = measure(open_dataset(Path(store)), 512, [10, 5])
-        write_json(arguments.json, {"replayed_epoch": REPLAYED_EPOCH, "graphs": graphs})
+        write_json(arguments.json, result)
 
 
 if __name__ == "__main__":
