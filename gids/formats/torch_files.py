@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bam.array.description import open_regular
-from gids.errors import DatasetError
+from gids.errors import DatasetError, PackageMissing
 
 _NUMPY_KINDS = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
@@ -34,9 +34,14 @@ def load_torch(path: Path, classes: Sequence[Any] = ()) -> Any:
     DatasetError
         It is no such file, is damaged, or holds something else.
     bam.errors.SourceError
+    PackageMissing
+        torch is too old for that.
     """
     import torch
 
+    if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
+        # Older ones cannot be told which classes a file may name.
+        raise PackageMissing("torch 2.6 or newer", "opening files of torch.save", "pip install -U torch")
     with open_regular(str(path)):
         pass
     try:

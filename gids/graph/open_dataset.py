@@ -54,7 +54,8 @@ def open_dataset(
     if is_store(path):
         return open_store(path)
     if not is_igbh(path):
-        raise DatasetError(str(path), "a store (dataset.toml) or an IGBH folder (processed/...)", "neither")
+        expected = "a store (dataset.toml) or an IGBH folder (processed/...)"
+        raise DatasetError(str(path), expected, "neither; gids convert makes stores of other data sets")
     options = GraphOptions() if graph is None else graph
     if graph_cache is None:
         return _open_in_memory(Path(path), options)
