@@ -165,14 +165,15 @@ class _Tables:
         files = ColumnFiles(table.files, text)
         where = f"{files.where}: column {table.label!r}"
         kind = str(files.kind(table.label))
-        if "string" not in kind and files.width(table.label) != 1:
+        is_text = "string" in kind
+        if not is_text and files.width(table.label) != 1:
             raise TableError(files.where, "one number or text a row", f"type {kind}", table.label)
-        classes = self._classes(name, table, files) if "string" in kind else {}
+        classes = self._classes(name, table, files) if is_text else {}
 
         def parts() -> Iterator[npt.NDArray[Any]]:
             for batch in files.batches([table.label]):
                 values = batch.column(0)
-                if classes:
+                if is_text:
                     yield np.array([classes.get(each, -1) for each in values.to_pylist()], np.int64)
                 else:
                     yield values.cast("float64").fill_null(float("nan")).to_numpy(zero_copy_only=False)

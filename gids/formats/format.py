@@ -99,8 +99,11 @@ def check_graph(where: str, graph: SourceGraph) -> SourceGraph:
     ------
     DatasetError, GraphError, UnknownNodeType
     """
-    for name in [*graph.num_nodes, *(each for edge_type in graph.edges for each in edge_type)]:
+    tasks = [task.name for task in graph.tasks]
+    for name in [*graph.num_nodes, *(each for edge_type in graph.edges for each in edge_type), *tasks]:
         require_name(where, name)
+    if len(set(tasks)) != len(tasks):
+        raise DatasetError(where, "tasks of different names", ", ".join(tasks))
     Schema(graph.num_nodes, graph.edges)
     for name, rows in graph.features.items():
         count = graph.num_nodes[name]

@@ -215,6 +215,7 @@ def test_graphbolt_folder(tmp_path: Path, arrays: dict[str, Any], caplog: pytest
         ("format: csv", "format: parquet", "csv or numpy, found 'parquet'"),
         ("path: data/paper.npy", "path: data/none.npy", r"none\.npy: expected a file"),
         ("num_classes: 4", "num_classes: four", r"tasks\.num_classes"),
+        ("name: topics", "name: ../topics", "a name without '/'"),
         ("path: set/train_labels.npy", "path: set/test_labels.npy", "labels, one a seed"),
         ("num: 45", "num: 44", "paper ids from 0 to 43"),
         ("dataset_name: made", "dataset_name: [", "YAML"),
