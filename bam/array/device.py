@@ -211,7 +211,9 @@ class DeviceArray:
             checked on the GPU.
         out : CuPy array or tensor on the GPU, optional
             Shape (*ids.shape, *row_shape) and this array's dtype, or the same bytes as uint8; C-contiguous.
-            After an error its contents are undefined.
+            After an error its contents are undefined. One made here is memory of CuPy's pool for the array's
+            stream: once it is dropped a later gather may be written there, after what is on that gather's
+            `stream`. So hold it until work on any other stream has read it.
         next_use : unsigned integers, optional
             One for each id; as in :meth:`VirtualArray.gather`.
         stream : int, optional
