@@ -1,4 +1,4 @@
-"""Threads ahead of the consumer: one samples mini-batches, one reads their features. On a GPU one does both."""
+"""Threads ahead of the consumer: one samples, one reads features of mini-batches. On a GPU one does both."""
 
 from __future__ import annotations
 
