@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno as errno_codes
+import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -138,7 +139,8 @@ class DeviceStore:
                 opened.callback(self._server.close)
             self._reads = Reads(gpu, memory)
             opened.callback(self._reads.close)
-            self._opened = opened.pop_all()
+            # Dropped without close(): the controller's threads must end before the memory they use goes.
+            self._finalizer = weakref.finalize(self, opened.pop_all().close)
 
     @property
     def memory(self) -> StoreMemory:
@@ -273,7 +275,7 @@ class DeviceStore:
     def close(self) -> None:
         """Finish gathers, stop the controller, release everything; calling it again does nothing."""
         try:
-            self._opened.close()
+            self._finalizer()
         finally:
             self._memory = None  # now, not when the last gather or array is dropped
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gc
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -388,3 +390,15 @@ def test_views_are_asked_for_at_opening() -> None:
         pytest.raises(ConfigError, match="lone_pages"),
     ):
         array.view()
+
+
+def test_an_array_that_is_dropped_ends_its_threads() -> None:
+    """Without close(): else they would go on in memory that is gone."""
+    before = len(os.listdir("/proc/self/task"))
+    rows = np.arange(4096, dtype=np.uint64).reshape(-1, 64)
+    array = open_on(EmulatedGpu(), rows, page_bytes=512, cache_lines=8, host_threads=3)
+    np.testing.assert_array_equal(as_numpy(array.gather([3, 5])), rows[[3, 5]])
+    assert len(os.listdir("/proc/self/task")) == before + 3
+    del array
+    gc.collect()
+    assert len(os.listdir("/proc/self/task")) == before
