@@ -193,6 +193,7 @@ class DeviceGroup:
         out: Mapping[str, Any] | None = None,
         *,
         next_use: Mapping[str, object] | None = None,
+        out_rows: Mapping[str, object] | None = None,
         constant: Mapping[str, ConstantRows] | None = None,
         resident: Mapping[str, ConstantRows] | None = None,
         counted: bool = False,
@@ -204,6 +205,8 @@ class DeviceGroup:
         ----------
         ids, out, next_use : mapping
             By array name; each as in :meth:`DeviceArray.begin`, ids of one dimension.
+        out_rows : mapping, optional
+            Row of the output for each id, by array name; by default they are in the order of the ids.
         constant, resident : mapping, optional
             Rows that are in pinned memory or in the GPU's for good, by array name; they stay there until the
             gather has been waited for.
@@ -225,11 +228,12 @@ class DeviceGroup:
         with gpu.current():
             rows = {name: gpu.vector(each, np.dtype(np.int64)) for name, each in ids.items()}
             outputs = {name: self._output(name, rows[name], (out or {}).get(name)) for name in ids}
-            uses_of = self._uses(rows, next_use)  # all checked before anything is begun
+            uses_of = self._numbers(rows, next_use, "next_use", np.uint64)  # all checked before any is begun
+            places = self._numbers(rows, out_rows, "out_rows", np.int64)
             running = []
             for names in self._by_row_bytes(ids):
                 kept = _Constant({**(constant or {}), **self._in_place}, {**(resident or {})})
-                request = self._request(names, rows, outputs, uses_of, kept, counted)
+                request = self._request(names, rows, outputs, uses_of, kept, counted, places)
                 running.append(_Running(self._store.begin(request), tuple(names)))
         given = out or {}
         found = {name: given.get(name, outputs[name].owner) for name in ids}
@@ -325,6 +329,7 @@ class DeviceGroup:
         uses_of: Mapping[str, DeviceTensor],
         kept: _Constant,
         counted: bool,
+        places: Mapping[str, DeviceTensor] | None = None,
     ) -> RowRequest:
         """Of arrays with one row size."""
         gpu, parts, first = self._store.gpu, [], 0
@@ -332,7 +337,17 @@ class DeviceGroup:
             n_rows, start = self._descriptions[name].shape[0], self._first_byte[name]
             constant = kept.pinned.get(name, NO_CONSTANT_ROWS)
             resident = kept.resident.get(name, NO_CONSTANT_ROWS)
-            parts.append(RowPart(first, n_rows, start, outputs[name], constant=constant, resident=resident))
+            parts.append(
+                RowPart(
+                    first,
+                    n_rows,
+                    start,
+                    outputs[name],
+                    (places or {}).get(name),
+                    constant=constant,
+                    resident=resident,
+                )
+            )
             first += math.prod(rows[name].shape)
         joined = gpu.joined([rows[name] for name in names])
         uses = gpu.joined([uses_of[name] for name in names]) if uses_of else None
@@ -343,20 +358,24 @@ class DeviceGroup:
             raise ConfigError("ids", name, f"one of {', '.join(map(repr, self.names))}")
         return self._descriptions[name]
 
-    def _uses(
-        self, rows: Mapping[str, DeviceTensor], next_use: Mapping[str, object] | None
+    def _numbers(
+        self,
+        rows: Mapping[str, DeviceTensor],
+        given: Mapping[str, object] | None,
+        setting: str,
+        dtype: type[np.generic],
     ) -> dict[str, DeviceTensor]:
         """A number for each id: kernels find them by position."""
-        if next_use is None:
+        if given is None:
             return {}
         found = {}
         for name, ids in rows.items():
-            if name not in next_use:
-                raise ConfigError("next_use", list(next_use), f"numbers for {name!r} too")
-            found[name] = self._store.gpu.vector(next_use[name], np.dtype(np.uint64))
+            if name not in given:
+                raise ConfigError(setting, list(given), f"numbers for {name!r} too")
+            found[name] = self._store.gpu.vector(given[name], np.dtype(dtype))
             if math.prod(found[name].shape) != math.prod(ids.shape):
                 expected = f"{math.prod(ids.shape)} numbers, one for each id"
-                raise ConfigError(f"next_use[{name!r}]", found[name].shape, expected)
+                raise ConfigError(f"{setting}[{name!r}]", found[name].shape, expected)
         return found
 
     def _output(self, name: str, rows: DeviceTensor, out: Any) -> DeviceTensor:

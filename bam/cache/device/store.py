@@ -110,6 +110,7 @@ class DeviceStore:
         self.gpu, self.layout, self.timeout_s, self.page_bytes = gpu, layout, timeout_s, page_bytes
         self._paths = tuple(file.path for file in engine.files)
         self._timed_out = False
+        self.merge_bytes = parse_bytes(settings.merge_bytes)  # longest read of neighbouring pages
         self._memory: StoreMemory | None = None
         self._server: QueueServer | DriveServer
         with ExitStack() as opened:

@@ -41,6 +41,8 @@ class GpuPlan:
         Of all tables, in the store's order.
     firsts : tuple of int
         Where the rows of each table begin; then their end.
+    out_rows : int64 tensor, optional
+        Place of each row among those of its table in the mini-batch; None: rows are in its order.
     pages : int64 tensor, optional
         Rising; None where nothing is looked ahead for.
     feature_bytes : int
@@ -51,6 +53,7 @@ class GpuPlan:
     batch: TensorBatch
     rows: torch.Tensor
     firsts: tuple[int, ...]
+    out_rows: torch.Tensor | None
     pages: torch.Tensor | None
     feature_bytes: int
     ready: object
@@ -105,6 +108,7 @@ class GpuFetcher:
         self._store, self._streams, self._ahead = store, streams, ahead
         self._window = parse_window(window, 0)
         self._stored = [table for table in store.ordered if not table.in_memory]
+        self._sorts = store.merges and len(self._stored) > 0
         self._looks_ahead = not store.keeps_all and len(self._stored) > 0
         self._announced: deque[_Announced] = deque()
         self._announced_bytes = 0  # features of those
@@ -134,12 +138,17 @@ class GpuFetcher:
         """Find out where its features lie, on the stream that samples."""
         with self._streams.sampling("gids plan"):
             parts = [table.rows_of(batch.nodes[table.name]) for table in self._store.ordered]
+            places = None
+            if self._sorts and not self._store.settled:
+                # Pages in rising order, so that near ones are asked for together and become one read.
+                found = [torch.sort(part) for part in parts]
+                parts, places = [each.values for each in found], torch.cat([each.indices for each in found])
             rows = torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=self._store.device)
             firsts = np.cumsum([0, *map(len, parts)]).tolist()
             sizes = zip(parts, self._store.ordered, strict=True)
             feature_bytes = sum(len(part) * table.row_bytes for part, table in sizes)
             pages = self._pages(parts) if self._looks_ahead else None
-            return GpuPlan(batch, rows, tuple(firsts), pages, feature_bytes, self._streams.mark())
+            return GpuPlan(batch, rows, tuple(firsts), places, pages, feature_bytes, self._streams.mark())
 
     def _pages(self, parts: list[torch.Tensor]) -> torch.Tensor:
         found: list[torch.Tensor] = []
@@ -234,6 +243,7 @@ class GpuFetcher:
                 {table.name: _device_tensor(part) for table, part in self._parts(plan)},
                 {name: _device_bytes(tensor) for name, tensor in tensors.items()},
                 next_use,
+                None if plan.out_rows is None else self._slices(plan, plan.out_rows),
             )
         self._begun.append(_Begun(plan, gather, tensors))
 
@@ -247,6 +257,9 @@ class GpuFetcher:
     def _places(self, plan: GpuPlan) -> Iterator[tuple[GpuTable, int, int]]:
         """Where the rows of each table begin and end; stored ones first."""
         return zip(self._store.ordered, plan.firsts, plan.firsts[1:], strict=False)
+
+    def _slices(self, plan: GpuPlan, numbers: torch.Tensor) -> dict[str, DeviceTensor]:
+        return {table.name: _device_tensor(numbers[begin:end]) for table, begin, end in self._places(plan)}
 
     def _parts(self, plan: GpuPlan) -> list[tuple[GpuTable, torch.Tensor]]:
         return [(table, plan.rows[begin:end]) for table, begin, end in self._places(plan)]

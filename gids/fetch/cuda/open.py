@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from gids.fetch.cuda.tables import RowSource
 from gids.fetch.expected_requests import ExpectedRequests, load_expected_of
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.open import FeatureSettings, rows_to_hold, start_load
+from gids.fetch.read_plan import ReadRules
 from gids.fetch.storage_model import storage_model
 from gids.fetch.window import RowIds
 from gids.graph.dataset import Dataset
@@ -181,7 +182,7 @@ class _Opening:
             cache=max(self._cache_bytes, features.page_bytes),
             policy=features.policy,
             page_bytes=features.page_bytes,
-            gpu=self._settings.read_path,
+            gpu=self._read_path(model.rules),
             wrap=features.wrap,
             in_place={name: each.rows for name, each in self._sources.items() if each.rows is not None},
             on=self._gpu,
@@ -207,6 +208,13 @@ class _Opening:
             requests=self._requests,
             load=load,
         )
+
+    def _read_path(self, rules: ReadRules) -> bam.GpuSettings:
+        """As asked for; where nothing is said of merging, by what longer reads cost."""
+        asked = self._settings.read_path
+        if asked.merge_bytes or rules.merge_bytes <= rules.page_bytes:
+            return asked
+        return replace(asked, merge_bytes=rules.merge_bytes, bridge_bytes=rules.bridge_bytes)
 
     def _hold_rows(self) -> tuple[dict[str, PlacedRows], dict[str, PlacedRows]]:
         """The hottest rows in the GPU's memory, the next in pinned memory; both still to be filled."""

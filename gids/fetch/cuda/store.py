@@ -65,6 +65,11 @@ class GpuFeatureStore:
         self._clock = 0
 
     @property
+    def merges(self) -> bool:
+        """Whether the controller reads neighbouring pages together."""
+        return self.group.store.merge_bytes > self.page_bytes
+
+    @property
     def page_bytes(self) -> int:
         """Of the cache."""
         return self.group.store.page_bytes
@@ -100,12 +105,14 @@ class GpuFeatureStore:
         rows: Mapping[str, Any],
         out: Mapping[str, Any],
         next_use: Mapping[str, Any] | None,
+        out_rows: Mapping[str, Any] | None = None,
     ) -> DeviceGroupGather:
         """Gather rows of node types on the store's stream; see :meth:`bam.DeviceGroup.begin`."""
         return self.group.begin(
             rows,
             out,
             next_use=next_use,
+            out_rows=out_rows,
             constant=self.constant(),
             resident=self.resident(),
             counted=True,
@@ -156,6 +163,7 @@ class GpuFeatureStore:
                 "page_bytes": self.page_bytes,
                 "cache_lines": 0 if store.cache is None else store.cache.n_pages,
                 "engine_reads": controller.reads,
+                "pages_per_read": round(controller.commands_per_read, 3),
                 "notes": list(info.notes),
             }
             for kind, held in (("constant", self._pinned), ("resident", self._resident)):

@@ -66,6 +66,8 @@ def test_epochs_are_those_of_the_host(
     assert metrics.sampler == "gpu"
     assert {each["reader"] for each in metrics.paths.values()} == {"gpu"}
     assert metrics.accumulator.batches == 6
+    if settings["cache"] == "100%":  # of which whole runs are read the first time
+        assert max(each["pages_per_read"] for each in metrics.paths.values()) > 1.5
     if "gpu_buffer" in settings:
         assert metrics.total.rows_resident > 0
     if settings["cache"] == "100%":
