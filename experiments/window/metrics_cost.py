@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
+from bam.bench.machine import command, commit, describe_machine
 from gids.cli.options import write_json
 from gids.graph.open_dataset import open_dataset
 from gids.loader.loader import DataLoader
@@ -37,6 +39,9 @@ def main() -> None:
                 break
         epoch_s = time.perf_counter() - begin
     result = {
+        "commit": commit(),
+        "command": command(),
+        "machine": describe_machine(Path(arguments.store)),
         "batches": BATCHES,
         "metrics_us": 1e6 * metrics_s / BATCHES,
         "batch_ms": 1e3 * epoch_s / BATCHES,

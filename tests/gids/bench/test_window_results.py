@@ -53,6 +53,10 @@ def test_a_buffer_serves_twice_what_random_rows_would() -> None:
         assert served[method.value]["20%"] >= 2 * served["random"]["20%"]
 
 
+def test_metrics_cost_less_than_a_hundredth() -> None:
+    assert result("metrics_cost")["share"] < 0.01
+
+
 def test_models_foretell_every_count() -> None:
     found = result("models")
     assert found["random"]["traces"] >= 1000
