@@ -18,7 +18,6 @@ import selectors
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -425,7 +424,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = originals(data)
     partial = Path(f"{given.json}.partial") if given.json else None
     progress = _resume(partial)
-    begin = time.monotonic()
     while progress.next_number < given.n:
         run_child(given.seed, min(given.n, progress.next_number + CHUNK), progress, files)
         if partial:
@@ -441,7 +439,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seed": given.seed,
         "files": {kind.value: sum(file.kind is kind for file in files) for kind in Kind},
         "limits": {"space_bytes": SPACE_BYTES, "resident_bytes": RESIDENT_BYTES, "seconds": LIMIT_S},
-        "seconds_of_the_last_run": round(time.monotonic() - begin, 1),
         "outcomes": {each.value: totals[each.value] for each in Outcome},
         "by_format": {kind: dict(sorted(counts.items())) for kind, counts in progress.counts.items()},
         "findings": [{**vars(each), "outcome": each.outcome.value} for each in progress.findings[:200]],
