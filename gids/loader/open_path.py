@@ -132,7 +132,14 @@ def _open_host(request: PathRequest) -> OpenedPath:
     return OpenedPath(features, path)
 
 
+def _check_gpu(request: PathRequest) -> None:
+    """Raise ConfigError where something is asked for that only the host does."""
+    if request.foresight not in ("auto", 0):
+        raise ConfigError("foresight", request.foresight, "'auto' or 0 for a loader that reads on a GPU")
+
+
 def _open_gpu(request: PathRequest) -> OpenedPath:
+    _check_gpu(request)
     index = request.device.index
     device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
     rows: Any = request.given  # a data set, or arrays and CPU tensors: nothing else comes here
@@ -157,6 +164,7 @@ def _open_gpu(request: PathRequest) -> OpenedPath:
 
 
 def _shared_gpu(request: PathRequest, features: GpuFeatureStore) -> OpenedPath:
+    _check_gpu(request)
     for name, table in features.tables.items():
         n_nodes = request.graph.schema.num_nodes.get(name)
         if n_nodes is None:
@@ -169,8 +177,6 @@ def _shared_gpu(request: PathRequest, features: GpuFeatureStore) -> OpenedPath:
 def _gpu_path(
     request: PathRequest, sampler: NeighborSampler | CudaSampler, features: GpuFeatureStore
 ) -> GpuPath:
-    if request.foresight not in ("auto", 0):
-        raise ConfigError("foresight", request.foresight, "'auto' or 0 for a loader that reads on a GPU")
     budget = accumulate_bytes(request.accumulate)
     if request.accumulate == "auto":
         budget = min(features.group.store.gpu.free_bytes() // _AUTO_PART, _AUTO_BYTES)

@@ -139,4 +139,6 @@ def test_what_a_gpu_cannot_do_is_said_before_any_work(machine: checks.Machine, t
     store, other = open_store(dataset, cache="10%"), gids.open_dataset(tmp_path / "store")
     with pytest.raises(ConfigError, match="another graph"):
         DataLoader(dataset, checks.SEEDS, machine.sampler(sampler, other.graph), features=store)
+    with pytest.raises(ConfigError, match="foresight"):
+        checks.open_loader(machine, dataset, store, foresight=3)
     store.close()
