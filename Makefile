@@ -23,7 +23,7 @@ BUILD_TOOLS := "scikit-build-core>=0.11" "cmake>=3.20" "ninja>=1.11"
 KVIKIO := "kvikio-cu13==26.10.*" "libkvikio-cu13==26.10.*" "rapids-logger==0.3.*" nvidia-cufile cuda-pathfinder
 NATIVE_FILES := CMakeLists.txt $(wildcard bam/native/src/*) $(wildcard bam/native/include/bam/*)
 
-.PHONY: help install demo test test-nvme lint pytest explore sanitize bench-io check-python clean
+.PHONY: help install demo test test-nvme lint pytest docs explore sanitize bench-io check-python clean
 
 help:
 	@echo "make demo      install, read from cold files, train an RGAT beside memory maps; ends with report.html"
@@ -33,6 +33,7 @@ help:
 	@echo "make explore   shared headers under every schedule of 2 and 3 threads"
 	@echo "make sanitize  stress builds under ASan, UBSan and TSan"
 	@echo "make lint      only the linters;   make pytest   only the test suite"
+	@echo "make docs      pages and reference of all public names, in build/docs; warnings are errors"
 	@echo "make bench-io  random-read benchmark (4 GiB file in BENCH_FILE)"
 
 check-python:
@@ -58,7 +59,7 @@ $(VENV)/.stamp-install: $(VENV)/.stamp-torch pyproject.toml $(NATIVE_FILES)
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-install pyproject.toml
 	@echo "== $(VENV): what the tests need"
-	@$(PIP) --no-build-isolation --editable '.[test,dev,dgl,pyg]'
+	@$(PIP) --no-build-isolation --editable '.[test,dev,docs,dgl,pyg]'
 	@$(PIP) --no-deps $(KVIKIO) || echo "Note: kvikio is not installed (Python 3.11 or newer), its tests are skipped" >&2
 	@touch $@
 
@@ -74,6 +75,9 @@ lint: $(VENV)/.stamp-test
 
 pytest: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: $(VENV)/.stamp-test
+	$(BIN)/mkdocs build
 
 # NVME_ARGS="faults -k removed" runs one guest, or some tests, alone.
 NVME_ARGS ?=
