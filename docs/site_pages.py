@@ -1,7 +1,7 @@
 """What `make docs` adds to the pages of this folder: README and its kin, and the reference of public names.
 
-A hook of MkDocs. The reference has one page for each public module, with the names of its `__all__`; docstrings
-are read from the source, so neither DGL nor PyG is needed.
+A hook of MkDocs. The reference has one page for each public module, with the names of its `__all__`.
+Docstrings are read from the source, so neither DGL nor PyG is needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Names that docstrings mark as classes, functions and so on become links where the reference has them."""
+    """Names that docstrings mark become links where the reference has them."""
     return _ROLE.sub(r'<autoref identifier="\1" optional><code>\1</code></autoref>', html)
 
 
