@@ -1,150 +1,46 @@
-"""Training in the three ways of PyG's heterogeneous examples, through our loader and through PyG's own.
-
-`to_hetero`, `HeteroConv` and `HGTConv`: in each the model takes the dictionaries of a mini-batch, loss is on
-the seeds' scores, and accuracy that of mini-batches of test papers. The graph is ACM.
-"""
+"""Training loops as in PyG's heterogeneous examples; they are those of `experiments/ecosystem/pyg_loops.py`."""
 
 from __future__ import annotations
 
+import runpy
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pyg = pytest.importorskip("torch_geometric", reason="PyG is not installed: pip install 'gids-bam[pyg]'")
 
-from torch_geometric.nn import HeteroConv, HGTConv, Linear, SAGEConv, to_hetero  # noqa: E402
-
-from gids.graph.real.acm import load_acm  # noqa: E402
 from gids.pyg import NeighborLoader  # noqa: E402
 
-HIDDEN, BATCH = 32, 32
-EPOCHS = {"to_hetero": 4, "HeteroConv": 4, "HGTConv": 10}
+SCRIPT = Path(__file__).parents[3] / "experiments" / "ecosystem" / "pyg_loops.py"
+KINDS = ("to_hetero", "HeteroConv", "HGTConv")
 SEEDS = range(3)
-NOISE = 0.05
 
 
 @pytest.fixture(scope="module")
-def data(shared_data: Path | None) -> Any:
+def loops() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT))
+
+
+@pytest.fixture(scope="module")
+def data(loops: dict[str, Any], shared_data: Path | None) -> Any:
     if shared_data is None:
         pytest.skip("the shared data folder is not there")
-    return acm_data(shared_data / "heco-acm")
-
-
-def acm_data(folder: Path) -> Any:
-    """ACM as a `HeteroData`: 60 labelled papers of each class to train on, 600 papers to test."""
-    dataset = load_acm(folder)
-    made = pyg.data.HeteroData()
-    for name, count in dataset.graph.schema.num_nodes.items():
-        rows = dataset.features[name].take(range(count))
-        made[name].x = torch.from_numpy(rows)
-    for edge_type, csc in dataset.graph.relations.items():
-        destinations = torch.repeat_interleave(torch.from_numpy(csc.degrees()))
-        made[tuple(edge_type)].edge_index = torch.stack([torch.tensor(csc.indices).long(), destinations])
-    task = dataset.tasks["60"]
-    made["paper"].y = torch.tensor(task.labels).long()
-    split = task.usual_split()
-    made.train, made.test = torch.from_numpy(split.train), torch.from_numpy(split.test[:600])
-    return made
-
-
-class Sage(torch.nn.Module):
-    """For `to_hetero`."""
-
-    def __init__(self, n_classes: int) -> None:
-        super().__init__()
-        self.first, self.second = SAGEConv((-1, -1), HIDDEN), SAGEConv((-1, -1), n_classes)
-
-    def forward(self, x: Any, edge_index: Any) -> Any:
-        return self.second(self.first(x, edge_index).relu(), edge_index)
-
-
-class Convolutions(torch.nn.Module):
-    """A convolution of its own for each edge type, sums of what they give."""
-
-    def __init__(self, metadata: Any, n_classes: int) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(
-            HeteroConv({each: SAGEConv((-1, -1), HIDDEN) for each in metadata[1]}, aggr="sum")
-            for _ in range(2)
-        )
-        self.out = Linear(HIDDEN, n_classes)
-
-    def forward(self, x: Any, edge_index: Any) -> Any:
-        for layer in self.layers:
-            x = {name: rows.relu() for name, rows in layer(x, edge_index).items()}
-        return {"paper": self.out(x["paper"])}
-
-
-class Transformer(torch.nn.Module):
-    """The heterogeneous graph transformer."""
-
-    def __init__(self, metadata: Any, n_classes: int) -> None:
-        super().__init__()
-        self.into = torch.nn.ModuleDict({name: Linear(-1, HIDDEN) for name in metadata[0]})
-        self.layers = torch.nn.ModuleList(HGTConv(HIDDEN, HIDDEN, metadata, heads=2) for _ in range(2))
-        self.out = Linear(HIDDEN, n_classes)
-
-    def forward(self, x: Any, edge_index: Any) -> Any:
-        x = {name: self.into[name](rows).relu() for name, rows in x.items()}
-        for layer in self.layers:
-            x = layer(x, edge_index)
-        return {"paper": self.out(x["paper"])}
-
-
-def model_of(kind: str, data: Any) -> Any:
-    n_classes = int(data["paper"].y.max()) + 1
-    if kind == "to_hetero":
-        return to_hetero(Sage(n_classes), data.metadata())
-    return {"HeteroConv": Convolutions, "HGTConv": Transformer}[kind](data.metadata(), n_classes)
-
-
-def train(kind: str, loader_class: Any, data: Any, seed: int) -> float:
-    """Accuracy on the test papers."""
-    torch.manual_seed(seed)
-    stored = [*data.node_types, *data.edge_types]
-    graph = pyg.data.HeteroData({name: dict(data[name]) for name in stored})
-    settings = {"num_neighbors": [8, 4], "batch_size": BATCH}
-    loader = loader_class(graph, input_nodes=("paper", data.train), shuffle=True, **settings)
-    model = model_of(kind, graph)
-    with torch.no_grad():  # lazy layers learn their sizes
-        first = next(iter(loader))
-        model(first.x_dict, first.edge_index_dict)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(EPOCHS[kind]):
-        for batch in loader:
-            size = batch["paper"].batch_size
-            scores = model(batch.x_dict, batch.edge_index_dict)["paper"][:size]
-            loss = torch.nn.functional.cross_entropy(scores, batch["paper"].y[:size])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    right = 0
-    model.eval()
-    with torch.no_grad():
-        for batch in loader_class(graph, input_nodes=("paper", data.test), **settings):
-            size = batch["paper"].batch_size
-            found = model(batch.x_dict, batch.edge_index_dict)["paper"][:size].argmax(1)
-            right += int((found == batch["paper"].y[:size]).sum())
-    return right / len(data.test)
-
-
-KINDS = ("to_hetero", "HeteroConv", "HGTConv")
+    return loops["acm_data"](shared_data / "heco-acm")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_through_our_loader(data: Any, kind: str) -> None:
-    assert train(kind, NeighborLoader, data, 0) > 0.75
+def test_through_our_loader(loops: dict[str, Any], data: Any, kind: str) -> None:
+    assert loops["train"](kind, NeighborLoader, data, 0) > 0.75
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pygs_own_loader_gives_the_same_accuracy(data: Any, kind: str) -> None:
-    if not (pyg.typing.WITH_PYG_LIB or pyg.typing.WITH_TORCH_SPARSE):
+def test_pygs_own_loader_gives_the_same_accuracy(loops: dict[str, Any], data: Any, kind: str) -> None:
+    if not loops["HAS_PYGS_SAMPLER"]:
         pytest.skip("PyG's NeighborLoader needs pyg-lib or torch-sparse")
     ours, theirs = (
-        statistics.mean(train(kind, each, data, seed) for seed in SEEDS)
+        statistics.mean(loops["train"](kind, each, data, seed) for seed in SEEDS)
         for each in (NeighborLoader, pyg.loader.NeighborLoader)
     )
-    assert abs(ours - theirs) < NOISE
+    assert abs(ours - theirs) < loops["NOISE"]
