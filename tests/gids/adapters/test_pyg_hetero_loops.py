@@ -1,4 +1,4 @@
-"""Training loops as in PyG's heterogeneous examples; they are those of `experiments/ecosystem/pyg_loops.py`."""
+"""Training loops of PyG's heterogeneous kinds; they are those of `experiments/ecosystem/pyg_loops.py`."""
 
 from __future__ import annotations
 
