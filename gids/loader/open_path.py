@@ -152,12 +152,13 @@ def _open_gpu(request: PathRequest) -> OpenedPath:
             raise ConfigError(f"features[{name!r}]", f"{source.n_rows} rows", f"{n_nodes}, one for each node")
     sampler = _gpu_sampler(request, device)
     row_bytes = {name: source.row_bytes for name, source in sources.items()}
-    batch_bytes = _batch_bytes(request, row_bytes)
+    batch = _batch_bytes(request, row_bytes)
+    looked_ahead = parse_foresight(request.foresight, 0).max_batches + _MORE_BATCHES
     settings = GpuFeatureSettings(
         request.settings,
         request.gpu_buffer,
         request.gpu or READ_PATH,
-        batch_bytes * (request.prefetch + _MORE_BATCHES),
+        batch.features * (request.prefetch + _MORE_BATCHES) + batch.ids * looked_ahead,
     )
     features = open_gpu_features(rows, settings, device)
     return OpenedPath(features, _gpu_path(request, sampler, features))
@@ -181,7 +182,14 @@ def _gpu_path(
     if request.accumulate == "auto":
         budget = min(features.group.store.gpu.free_bytes() // _AUTO_PART, _AUTO_BYTES)
     return GpuPath(
-        request.graph, sampler, features, request.labels, request.dtype, budget, request.peak_share
+        request.graph,
+        sampler,
+        features,
+        request.labels,
+        request.dtype,
+        budget,
+        request.peak_share,
+        parse_foresight(request.foresight, features.cache_bytes // features.page_bytes),
     )
 
 
@@ -197,13 +205,22 @@ def _gpu_sampler(request: PathRequest, device: torch.device) -> NeighborSampler 
     return CudaSampler(sampler, request.graph, device=device, graph_bytes=request.graph_bytes)
 
 
-def _batch_bytes(request: PathRequest, row_bytes: Mapping[str, int]) -> int:
-    """The GPU's memory that features and ids of a mini-batch take, measured on the first one."""
+@dataclass(frozen=True)
+class _BatchBytes:
+    """The GPU's memory that a mini-batch takes: its features, and its ids and edges."""
+
+    features: int
+    ids: int
+
+
+def _batch_bytes(request: PathRequest, row_bytes: Mapping[str, int]) -> _BatchBytes:
+    """Measured on the first one."""
     if len(request.seeds) == 0:
-        return 0
+        return _BatchBytes(0, 0)
     first = request.seeds.batch(0, 0)
     sampler = request.sampler.sampler if isinstance(request.sampler, CudaSampler) else request.sampler
     batch = sampler.sample(request.graph, first.nodes, epoch=0, batch=first.number)
     rows = sum(len(ids) * row_bytes.get(name, 0) for name, ids in batch.nodes.items())
-    ids = 3 * sum(len(ids) for ids in batch.nodes.values()) + 2 * batch.num_edges
-    return rows + 8 * ids
+    # Node ids, rows, pages, places; a pointer and a source of each edge, at most.
+    ids = 5 * sum(len(ids) for ids in batch.nodes.values()) + 2 * batch.num_edges
+    return _BatchBytes(rows, 8 * ids)

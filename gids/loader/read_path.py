@@ -145,7 +145,7 @@ class GpuPath(ReadPath):
         The latter samples on the host, where draws are shared.
     features : GpuFeatureStore
     labels : mapping of str to array
-    dtype, accumulate_bytes, peak_share
+    dtype, accumulate_bytes, peak_share, foresight
         As of :class:`HostPath`.
     """
 
@@ -158,18 +158,28 @@ class GpuPath(ReadPath):
         dtype: torch.dtype | None,
         accumulate_bytes: int,
         peak_share: float,
+        foresight: ForesightDepth,
     ) -> None:
         self._graph, self._sampler, self._features = graph, sampler, features
         self._labels = {
             name: torch.from_numpy(np.array(values)).to(features.device) for name, values in labels.items()
         }
         self._dtype, self._budget = dtype, (accumulate_bytes, peak_share)
+        self._foresight = foresight
         self._ahead = ReadAhead(features.storage, *self._budget)
 
     def stages(self, first_batch: int, n_batches: int, window: WindowSize) -> Stages:
         self._ahead = ReadAhead(self._features.storage, *self._budget)
         streams = self._features.streams()
-        fetcher = GpuFetcher(self._features, streams, self._ahead, window, n_batches - first_batch, n_batches)
+        fetcher = GpuFetcher(
+            self._features,
+            streams,
+            self._ahead,
+            window,
+            n_batches - first_batch,
+            n_batches,
+            self._foresight,
+        )
         draw = self._drawing()
 
         def sample(seeds: Seeds, epoch: int, batch: int) -> TensorBatch:

@@ -25,9 +25,12 @@ from gids.fetch.cuda.streams import Streams
 from gids.fetch.cuda.tables import GpuTable
 from gids.fetch.fetcher import Fetched
 from gids.fetch.forecast import EpochProgress
+from gids.fetch.foresight import ForesightDepth
 from gids.fetch.window import HORIZON, UNKNOWN_USE
 from gids.fetch.window_size import WindowSize, parse_window
 from gids.sampling.tensor_batch import TensorBatch
+
+NO_FORESIGHT = ForesightDepth(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,11 @@ class GpuPlan:
     feature_bytes: int
     ready: object
 
+    @property
+    def n_pages(self) -> int:
+        """Pages of its rows; one that several rows lie in counts for each."""
+        return 0 if self.pages is None else len(self.pages)
+
 
 @dataclass(frozen=True, eq=False)
 class _Announced:
@@ -87,6 +95,9 @@ class GpuFetcher:
         Mini-batches beyond the one that is begun next which are announced before it.
     n_batches : int
         Mini-batches of the iteration, the last ones of an epoch of `of_batches`.
+    foresight : ForesightDepth
+        How much farther than the window the cache knows pages. A sampled mini-batch takes little of a GPU's
+        memory, so none is sampled twice, as on the host: they wait.
 
     Attributes
     ----------
@@ -104,14 +115,18 @@ class GpuFetcher:
         window: int | WindowSize,
         n_batches: int,
         of_batches: int,
+        foresight: ForesightDepth = NO_FORESIGHT,
     ) -> None:
         self._store, self._streams, self._ahead = store, streams, ahead
         self._window = parse_window(window, 0)
+        self._foresight = foresight
+        if foresight.max_pages is None and foresight.max_batches:
+            self._foresight = ForesightDepth(foresight.max_batches + self._window.max_batches)
         self._stored = [table for table in store.ordered if not table.in_memory]
         self._sorts = store.merges and len(self._stored) > 0
         self._looks_ahead = not store.keeps_all and len(self._stored) > 0
         self._announced: deque[_Announced] = deque()
-        self._announced_bytes = 0  # features of those
+        self._announced_bytes = self._announced_pages = 0  # of those
         self._begun: deque[_Begun] = deque()
         self._uses: NextUses | None = None
         if self._looks_ahead:
@@ -170,6 +185,7 @@ class GpuFetcher:
                 )
         self._announced.append(_Announced(plan, number))
         self._announced_bytes += plan.feature_bytes
+        self._announced_pages += plan.n_pages
         self._begin_what_may()
 
     def fetch(self) -> tuple[TensorBatch, Fetched]:
@@ -221,12 +237,16 @@ class GpuFetcher:
         """Beyond the mini-batch that is begun next."""
         if not self._announced:
             return False
-        n_bytes = self._announced_bytes - self._announced[0].plan.feature_bytes
-        return not self._window.wants_more(len(self._announced) - 1, n_bytes)
+        first, n_beyond = self._announced[0].plan, len(self._announced) - 1
+        if self._window.wants_more(n_beyond, self._announced_bytes - first.feature_bytes):
+            return False
+        farther = self._foresight.wants_more(n_beyond, self._announced_pages - first.n_pages)
+        return not (farther and self._looks_ahead)
 
     def _begin(self, announced: _Announced) -> None:
         plan = announced.plan
         self._announced_bytes -= plan.feature_bytes
+        self._announced_pages -= plan.n_pages
         with self._streams.reading("gids submit"):
             next_use = None
             if self._uses is not None:
