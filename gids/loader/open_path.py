@@ -24,7 +24,7 @@ from gids.fetch.table import FeatureTable
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
 from gids.loader.arguments import Rows, open_rows
-from gids.loader.read_path import GpuPath, HostPath, ReadPath, ReadPathKind
+from gids.loader.read_path import GpuPath, HostPath, ReadPath, ReadPathKind, host_sampling
 from gids.sampling.cuda.sampler import CudaSampler
 from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.seeds import SeedBatches
@@ -134,8 +134,6 @@ def _open_host(request: PathRequest) -> OpenedPath:
 
 def _check_gpu(request: PathRequest) -> None:
     """Raise ConfigError where something is asked for that only the host does."""
-    if request.foresight not in ("auto", 0):
-        raise ConfigError("foresight", request.foresight, "'auto' or 0 for a loader that reads on a GPU")
 
 
 def _open_gpu(request: PathRequest) -> OpenedPath:
@@ -199,8 +197,8 @@ def _gpu_sampler(request: PathRequest, device: torch.device) -> NeighborSampler 
         if sampler.graph is not request.graph:
             raise ConfigError("sampler", "a CudaSampler of another graph", "one of the loader's graph")
         return sampler
-    if sampler.shared is not None:
-        logger.warning("%s samples on the host: its mini-batches share draws", type(sampler).__name__)
+    if why := host_sampling(sampler):
+        logger.warning("%s samples on the host: %s", type(sampler).__name__, why)
         return sampler
     return CudaSampler(sampler, request.graph, device=device, graph_bytes=request.graph_bytes)
 

@@ -199,7 +199,9 @@ class GpuPath(ReadPath):
         return on_host
 
     def sampler_path(self) -> str:
-        return "gpu" if isinstance(self._sampler, CudaSampler) else "host, because draws are shared"
+        if isinstance(self._sampler, CudaSampler):
+            return "gpu"
+        return f"host, because {host_sampling(self._sampler)}"
 
     def report(self) -> AccumulatorReport:
         return self._ahead.report()
@@ -222,6 +224,15 @@ class GpuPath(ReadPath):
         return made if self._dtype is None else made.as_dtype(self._dtype)
 
     def close(self) -> None: ...
+
+
+def host_sampling(sampler: NeighborSampler) -> str:
+    """Why a sampler's mini-batches are not made on a GPU; empty when they can be."""
+    if sampler.shared is not None:
+        return "its mini-batches share draws"
+    if type(sampler).sample is not NeighborSampler.sample:
+        return "it has a way of its own to sample"
+    return ""
 
 
 def scales_of(features: FeatureStore | GpuFeatureStore) -> dict[str, torch.Tensor]:

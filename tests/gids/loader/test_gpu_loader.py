@@ -139,6 +139,38 @@ def test_what_a_gpu_cannot_do_is_said_before_any_work(machine: checks.Machine, t
     store, other = open_store(dataset, cache="10%"), gids.open_dataset(tmp_path / "store")
     with pytest.raises(ConfigError, match="another graph"):
         DataLoader(dataset, checks.SEEDS, machine.sampler(sampler, other.graph), features=store)
-    with pytest.raises(ConfigError, match="foresight"):
-        checks.open_loader(machine, dataset, store, foresight=3)
     store.close()
+
+
+def test_a_sampler_of_ones_own_samples_on_the_host_and_says_so(tmp_path: Path) -> None:
+    class FirstNodes(NeighborSampler):
+        """Of a user: always the neighbours of seed 0, whatever is asked for."""
+
+        def sample(self, graph: Any, seeds: Any, *, epoch: int = 0, batch: int = 0) -> Any:
+            return super().sample(graph, {"paper": np.array([0])}, epoch=0, batch=0)
+
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    store = open_store(dataset, cache="10%", page_bytes=512)
+    with DataLoader(
+        dataset, {"paper": np.arange(100)}, FirstNodes([4, 3]), batch_size=20, features=store
+    ) as loader:
+        assert [batch.output_nodes["paper"].tolist() for batch in loader] == [[0]] * 5
+        assert loader.metrics().sampler == "host, because it has a way of its own to sample"
+    store.close()
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_foresight_gives_the_same_and_reads_no_more(
+    machine: checks.Machine, tmp_path: Path, window: int
+) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    reads = []
+    for foresight in (0, 5):
+        store = open_store(dataset, cache="30%", page_bytes=512, policy="look_ahead_global")
+        with checks.open_loader(machine, dataset, store, window=window, foresight=foresight) as loader:
+            for got, plain in zip(loader, checks.plain_epoch(dataset), strict=True):
+                checks.equal_batches(got, plain)
+            reads.append(loader.metrics().total.pages_read)
+        store.close()
+    # What is estimated beyond the window is nearly as good on so small a graph.
+    assert reads[1] <= 1.02 * reads[0]
