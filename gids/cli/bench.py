@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(e2e)
     e2e.add_argument("--loaders", metavar="NAMES", help="separated by commas (default: as configured)")
     e2e.add_argument("--steps", type=int, help="mini-batches of each loader")
+    e2e.add_argument("--device", help="cpu, cuda or cuda:N (default: as configured)")
     e2e.add_argument("--memory-limit", metavar="SIZE", help="of each loader's process, page cache included")
     e2e.add_argument("--cold", action="store_true", default=None, help="begin with nothing in the page cache")
     e2e.add_argument(
@@ -112,10 +113,12 @@ def _run_ablation(arguments: argparse.Namespace) -> int:
 
 
 def _overrides(arguments: argparse.Namespace) -> Iterator[str]:
-    """Options of this command as values of the section `bench`."""
+    """Options of this command as values of the configuration."""
     if arguments.loaders is not None:
         names = ", ".join(f'"{name.strip()}"' for name in arguments.loaders.split(","))
         yield f"bench.loaders=[{names}]"
+    if arguments.device is not None:
+        yield f'loader.device="{arguments.device}"'
     if arguments.memory_limit is not None:
         yield f'bench.memory_limit="{arguments.memory_limit}"'
     for name in ("steps", "cold", "warm", "train", "same_batches"):

@@ -167,6 +167,7 @@ class GpuPath(ReadPath):
         self._dtype, self._budget = dtype, (accumulate_bytes, peak_share)
         self._foresight = foresight
         self._ahead = ReadAhead(features.storage, *self._budget)
+        self._ranges = features.streams()
 
     def stages(self, first_batch: int, n_batches: int, window: WindowSize) -> Stages:
         self._ahead = ReadAhead(self._features.storage, *self._budget)
@@ -207,6 +208,10 @@ class GpuPath(ReadPath):
         return self._ahead.report()
 
     def hand_out(self, prepared: Prepared) -> MiniBatch:
+        with self._ranges.waiting("gids hand over"):
+            return self._handed_out(prepared)
+
+    def _handed_out(self, prepared: Prepared) -> MiniBatch:
         batch, features = prepared.batch, prepared.fetched.tensors
         assert isinstance(batch, TensorBatch)
         if self._features.device.type == "cuda":

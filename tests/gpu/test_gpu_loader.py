@@ -92,6 +92,14 @@ def test_a_loader_as_users_open_it(gpu: Any, tmp_path: Path, dtype: torch.dtype 
             checks.equal_batches(got, plain)
 
 
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
+def test_rows_of_every_type(gpu: Any, tmp_path: Path, stored: str) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path, dtype=stored))
+    with usual(dataset, dtype=torch.float32, cache="20%") as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset), strict=True):
+            checks.equal_batches(got, plain)
+
+
 def test_rows_in_memory_are_read_where_they_are(gpu: Any, tmp_path: Path) -> None:
     dataset = gids.open_dataset(checks.make_data(tmp_path))
     rows = {name: each.take(np.arange(each.n_rows)) for name, each in dataset.features.items()}

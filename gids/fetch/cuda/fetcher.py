@@ -199,7 +199,8 @@ class GpuFetcher:
         while self._announced and len(self._begun) < self._depth():
             self._begin(self._announced.popleft())
         under_way, begun = len(self._begun), self._begun.popleft()
-        begun.gather.wait()
+        with self._streams.waiting("gids wait"):
+            begun.gather.wait()
         found = begun.gather.counts()
         counts = {
             name: _counts(found.get(name), table, self._store.page_bytes)

@@ -31,6 +31,10 @@ class Streams(ABC):
         """Within it, torch queues on the stream that reads, which is the store's own."""
 
     @abstractmethod
+    def waiting(self, stage: str) -> AbstractContextManager[object]:
+        """An NVTX range alone, for what the host does or waits for."""
+
+    @abstractmethod
     def mark(self) -> object:
         """A point of the current stream: all that is queued on it now."""
 
@@ -48,6 +52,9 @@ class HostStreams(Streams):
         return nullcontext()
 
     def reading(self, stage: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def waiting(self, stage: str) -> AbstractContextManager[object]:
         return nullcontext()
 
     def mark(self) -> object:
@@ -78,12 +85,28 @@ class CudaStreams(Streams):
     def reading(self, stage: str) -> AbstractContextManager[object]:
         return _Stage(self._read, stage)
 
+    def waiting(self, stage: str) -> AbstractContextManager[object]:
+        return _Range(stage)
+
     def mark(self) -> object:
         return torch.cuda.current_stream(self.device).record_event()
 
     def follow(self, mark: object) -> None:
         assert isinstance(mark, torch.cuda.Event)
         torch.cuda.current_stream(self.device).wait_event(mark)
+
+
+class _Range(AbstractContextManager[None]):
+    """An NVTX range."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        _cuda.nvtx.range_push(self._name)
+
+    def __exit__(self, *error: object) -> None:
+        _cuda.nvtx.range_pop()
 
 
 class _Stage(AbstractContextManager[None]):

@@ -46,9 +46,10 @@ class Machine:
     sampler: Callable[[NeighborSampler, Any], Any]
 
 
-def make_data(folder: Path, method: str = "") -> Path:
-    """A small IGBH store in `folder`; with hotness by `method`."""
+def make_data(folder: Path, method: str = "", dtype: str = "float32") -> Path:
+    """A small IGBH store in `folder`, of this element type; with hotness by `method`."""
     data = {"folder": "igbh", "store": "store", "task": "19", "synth_scale": "0.01", "synth_dim": 24}
+    data["dtype"] = dtype
     prepare_data(run_config({"name": "small", "data": data}).data, folder)
     store = folder / "store"
     if method:

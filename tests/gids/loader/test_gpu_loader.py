@@ -107,6 +107,16 @@ def test_features_can_be_handed_out_in_another_type(machine: checks.Machine, tmp
     store.close()
 
 
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
+def test_rows_of_every_type(machine: checks.Machine, tmp_path: Path, stored: str) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path, dtype=stored))
+    store = open_store(dataset, cache="10%", page_bytes=512)
+    with checks.open_loader(machine, dataset, store, dtype=torch.float32) as loader:
+        for got, plain in zip(loader, checks.plain_epoch(dataset), strict=True):
+            checks.equal_batches(got, plain)  # decoded by numpy there
+    store.close()
+
+
 def test_a_failed_read_reaches_the_consumer_and_the_loader_stays_usable(
     machine: checks.Machine, tmp_path: Path
 ) -> None:
