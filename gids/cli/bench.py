@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_config_arguments(ablation)
     ablation.add_argument("--steps", type=int, help="mini-batches of each variant")
+    ablation.add_argument("--device", help="cpu, cuda or cuda:N (default: as configured)")
     ablation.add_argument("--memory-limit", metavar="SIZE", help="of each variant's process")
     ablation.add_argument(
         "--cold", action="store_true", default=None, help="nothing in the page cache at first"
