@@ -108,6 +108,7 @@ inline void run_grid(uint32_t blocks, uint32_t threads, void (*body)(const void*
 }
 
 struct EmulatedGpu : bam::HostPlatform {
+  static constexpr bool kWritesAreCheap = true;
   static void pause() { explorer::Fiber::suspend(); }
   static uint64_t now_ns() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));

@@ -217,6 +217,7 @@ class ScheduledRef {
 };
 
 struct ScheduledPlatform {
+  static constexpr bool kWritesAreCheap = false;
   template <class T>
   using Atomic = ScheduledRef<T>;
   template <class T>

@@ -51,6 +51,7 @@ inline thread_local Place place{0, 0, 1, nullptr};
 // `fenced`: sync_warp() orders memory, as it does on a GPU.
 template <bool fenced>
 struct ThreadedGpu : bam::HostPlatform {
+  static constexpr bool kWritesAreCheap = true;
   static uint64_t now_ns() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   }

@@ -24,7 +24,7 @@ def test_the_page_lists_every_figure() -> None:
 def test_the_ratio_is_that_of_value_and_ceiling(name: str) -> None:
     figure = FIGURES[name]
     over = figure["value"] / figure["ceiling"]
-    assert figure["ratio"] == pytest.approx(1 / over if figure["unit"] == "ms a step" else over, rel=0.05)
+    assert figure["ratio"] == pytest.approx(1 / over if figure["unit"] == "ms a step" else over, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ struct DevicePlatform {
   template <class T>
   using System = cuda::atomic_ref<T, cuda::thread_scope_system>;
 
+  // A warp waits for what it looks at, and not for what it writes.
+  static constexpr bool kWritesAreCheap = true;
   static constexpr cuda::memory_order relaxed = cuda::memory_order_relaxed;
   static constexpr cuda::memory_order acquire = cuda::memory_order_acquire;
   static constexpr cuda::memory_order release = cuda::memory_order_release;

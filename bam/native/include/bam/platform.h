@@ -10,6 +10,7 @@
 //   template <class T> using Atomic   reference to a T in plain memory, interface of std::atomic_ref
 //   template <class T> using System   the same, visible to every agent of the system (GPU, host, SSD)
 //   relaxed, acquire, release, acq_rel   the memory orders those references take
+//   kWritesAreCheap                   whether to write a word that may hold the value already, rather than look first
 //   static void pause()               one turn of a bounded spin loop; the value awaited is re-read after it
 #pragma once
 
@@ -49,6 +50,8 @@ struct HostPlatform {
   template <class T>
   using System = std::atomic_ref<T>;
 
+  // A write takes the line from other cores; a look leaves it with them all.
+  static constexpr bool kWritesAreCheap = false;
   static constexpr std::memory_order relaxed = std::memory_order_relaxed;
   static constexpr std::memory_order acquire = std::memory_order_acquire;
   static constexpr std::memory_order release = std::memory_order_release;

@@ -55,11 +55,12 @@ BAM_HD void on_hit(Policy policy, uint64_t& meta, uint64_t next_use) {
   switch (policy) {
     case Policy::random: return;
     case Policy::clock:
-      if (load_meta<P>(meta) == 0) store_meta<P>(meta, 1);
+      if (P::kWritesAreCheap || load_meta<P>(meta) == 0) store_meta<P>(meta, 1);
       return;
     case Policy::sieve: {
       // not load and store: the set may be renumbered between the two, and the old number would come back
-      if ((load_meta<P>(meta) & 1) == 0) typename P::template Atomic<uint64_t>(meta).fetch_or(1, P::relaxed);
+      bool set = !P::kWritesAreCheap && (load_meta<P>(meta) & 1) != 0;
+      if (!set) typename P::template Atomic<uint64_t>(meta).fetch_or(1, P::relaxed);
       return;
     }
     case Policy::look_ahead:
