@@ -164,6 +164,58 @@ def check_epochs(
         store.close()
 
 
+def check_counts(machine: Machine, folder: Path) -> None:
+    """Where nothing is given up, every counter is that of a plain model: a set of the pages seen so far."""
+    dataset = gids.open_dataset(make_data(folder, "measured"))
+    store = machine.open_store(dataset, page_bytes=512, cache="64MiB", cpu_buffer="20%", gpu_buffer="5%")
+    try:
+        store.wait_until_loaded()
+        kept = {
+            name: {kind: members(rows) for kind, rows in (("resident", resident), ("constant", constant))}
+            for name in dataset.features
+            for resident, constant in [(store.resident().get(name), store.constant().get(name))]
+        }
+        seen: dict[str, set[int]] = {name: set() for name in dataset.features}
+        with open_loader(machine, dataset, store, window=3) as loader:
+            for _ in range(2):
+                for batch in loader:
+                    for name, features in dataset.features.items():
+                        nodes = np.asarray(torch.as_tensor(batch.nodes[name]).cpu())
+                        check_counts_of(batch.counts[name], features, nodes, kept[name], seen[name])
+    finally:
+        store.close()
+
+
+def members(rows: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Row numbers of constant rows."""
+    if rows is None:
+        return np.empty(0, np.int64)
+    held = rows.owner.buffer.row_set
+    return np.arange(rows.n_rows) if held is None else held.members()
+
+
+def check_counts_of(counts: Any, features: Any, nodes: Any, kept: Any, seen: set[int]) -> None:
+    rows = features.rows_of(nodes)
+    resident = np.isin(rows, kept["resident"])
+    constant = resident | np.isin(rows, kept["constant"])
+    begin = rows[~constant] * features.row_bytes
+    first, last = begin // 512, (begin + features.row_bytes - 1) // 512
+    touched = np.concatenate([np.arange(a, b + 1) for a, b in zip(first, last, strict=True)] or [[]])
+    new = set(touched.tolist()) - seen
+    reads = np.array([bool(new & {a, b}) for a, b in zip(first.tolist(), last.tolist(), strict=True)], bool)
+    assert counts.rows_requested == len(rows)
+    assert counts.rows_resident == resident.sum()
+    assert counts.rows_constant == constant.sum()
+    assert counts.pages_requested == len(touched)
+    assert counts.pages_read == len(new)
+    assert counts.pages_bypassed == 0
+    assert counts.bytes_read == 512 * len(new)
+    assert counts.bytes_useful == (~constant).sum() * features.row_bytes
+    # A page that two rows of a mini-batch need is read for one of them, and joined by the other.
+    assert counts.rows_storage + counts.rows_joined >= reads.sum() >= counts.rows_storage
+    seen |= new
+
+
 def check_resume(machine: Machine, folder: Path) -> None:
     """A loader that takes an epoch up in the middle gives what is left of it; loaders share a store."""
     dataset = gids.open_dataset(make_data(folder))

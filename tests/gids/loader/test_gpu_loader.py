@@ -74,6 +74,10 @@ def test_epochs_are_those_of_the_host(
         assert metrics.total.pages_read <= sum(each["cache_lines"] for each in metrics.paths.values())
 
 
+def test_counts_are_those_of_a_plain_model(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_counts(machine, tmp_path)
+
+
 def test_an_epoch_goes_on_and_loaders_share_a_store(machine: checks.Machine, tmp_path: Path) -> None:
     checks.check_resume(machine, tmp_path)
 
