@@ -53,6 +53,18 @@ def test_a_buffer_serves_twice_what_random_rows_would() -> None:
         assert served[method.value]["20%"] >= 2 * served["random"]["20%"]
 
 
+def test_samplers_that_share_numbers_read_less_and_reach_the_same_accuracy() -> None:
+    found = result("samplers")
+    reads = found["reads"]["tiny"]["samplers"]
+    for name, each in reads.items():
+        for share, cache in each["cache"].items():
+            assert name == "neighbor" or cache["pages_read"] < reads["neighbor"]["cache"][share]["pages_read"]
+    for each in found["accuracy"].values():
+        plain = each["samplers"]["neighbor"]["test_accuracy_mean"]
+        assert set(each["samplers"]) == set(reads)
+        assert all(abs(other["test_accuracy_mean"] - plain) < 0.02 for other in each["samplers"].values())
+
+
 def test_metrics_cost_less_than_a_hundredth() -> None:
     assert result("metrics_cost")["share"] < 0.01
 
