@@ -93,7 +93,7 @@ def fill_edges(
         if level < same_subclass:
             low, high = _slice_start(subclass, n_dst), _slice_start(subclass + 1, n_dst)
         elif level >= same_subclass + same_class:
-            subclass = np.int64(odds >> np.uint64(16)) % N_SUBCLASSES
+            subclass = int(np.int64(odds >> np.uint64(16))) % N_SUBCLASSES
         if high - low < MIN_SLICE:
             group = subclass // SUBCLASSES * SUBCLASSES
             low, high = _slice_start(group, n_dst), _slice_start(group + SUBCLASSES, n_dst)
