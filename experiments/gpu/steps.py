@@ -117,7 +117,7 @@ def seconds_a_step(batches: Iterable[Any], steps: int, work: Callable[[Any], obj
 
 def cached_step(dataset: Dataset, steps: int, rounds: int) -> dict[str, Any]:
     trainer, ours, resident = new_trainer(dataset), [], []
-    with open_loader(dataset, cache="100%", policy="look_ahead_global") as loader:
+    with open_loader(dataset, cache="auto") as loader:
         loader.set_epoch(0)
         kept = list(islice(loader, steps + 2))  # every page of these is in the cache now
         for _ in range(rounds + 1):

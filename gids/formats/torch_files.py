@@ -49,7 +49,7 @@ def load_torch(path: Path, classes: Sequence[Any] = ()) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:
         # Damaged files make torch's unpickler raise nearly anything.
-        text = str(error).split("\n", 1)[0][:200]
+        text = str(error).split("\n", 1)[0].split(". ", 1)[0][:200]  # what follows is torch's unsafe advice
         refused = [word for word in str(error).split() if "GLOBAL" in word]
         cause = _refused_name(str(error)) if refused else f"{type(error).__name__}: {text}"
         raise DatasetError(

@@ -41,6 +41,10 @@ class Channel(Generic[Item]):
             if self._closed:
                 raise ChannelClosed
 
+    def is_empty(self) -> bool:
+        """Whether :meth:`get` would wait now."""
+        return not self._items
+
     def put(self, item: Item) -> None:
         """Append an item; waits while the channel is full.
 

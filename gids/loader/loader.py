@@ -99,8 +99,8 @@ class DataLoader:
         as many as ask for that many bytes (``"256MiB"``), or ``"auto"``: for eight times the cache, 4 to 32.
     foresight : int or str
         Mini-batches beyond those that are sampled, 0 to 64, of which the cache knows the pages: they are
-        sampled twice. ``"auto"``: as many as ask for four times the cache; none without a window, or where
-        the GPU reads, which cannot.
+        sampled twice, or, on a GPU, wait. ``"auto"``: as many as ask for four times the cache; none without a
+        window.
     cross_epochs : bool
         When the last mini-batches of an epoch are handed out, the first of the next one are sampled and in
         the window already. Else an epoch ends with nothing under way.

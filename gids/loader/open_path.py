@@ -24,8 +24,8 @@ from gids.fetch.table import FeatureTable
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
 from gids.loader.arguments import Rows, open_rows
-from gids.loader.read_path import GpuPath, HostPath, ReadPath, ReadPathKind, host_sampling
-from gids.sampling.cuda.sampler import CudaSampler
+from gids.loader.read_path import GpuPath, HostPath, ReadPath, ReadPathKind
+from gids.sampling.cuda.sampler import CudaSampler, why_on_host
 from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.seeds import SeedBatches
 
@@ -83,6 +83,9 @@ def open_path(request: PathRequest) -> OpenedPath:
     kind = parse_kind("read_path", request.kind, ReadPathKind)
     accumulate_bytes(request.accumulate)  # raises, before any work
     if isinstance(request.given, GpuFeatureStore):
+        if kind is ReadPathKind.HOST or request.device.type != request.given.device.type:
+            asked = f"{request.device}, read_path {request.kind!r}"
+            raise ConfigError("device", asked, f"{request.given.device} and 'gpu': the features are there")
         return _shared_gpu(request, request.given)
     if kind is ReadPathKind.GPU and request.device.type != "cuda":
         raise ConfigError(
@@ -132,12 +135,7 @@ def _open_host(request: PathRequest) -> OpenedPath:
     return OpenedPath(features, path)
 
 
-def _check_gpu(request: PathRequest) -> None:
-    """Raise ConfigError where something is asked for that only the host does."""
-
-
 def _open_gpu(request: PathRequest) -> OpenedPath:
-    _check_gpu(request)
     index = request.device.index
     device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
     rows: Any = request.given  # a data set, or arrays and CPU tensors: nothing else comes here
@@ -159,11 +157,14 @@ def _open_gpu(request: PathRequest) -> OpenedPath:
         batch.features * (request.prefetch + _MORE_BATCHES) + batch.ids * looked_ahead,
     )
     features = open_gpu_features(rows, settings, device)
-    return OpenedPath(features, _gpu_path(request, sampler, features))
+    try:
+        return OpenedPath(features, _gpu_path(request, sampler, features))
+    except BaseException:
+        features.close()
+        raise
 
 
 def _shared_gpu(request: PathRequest, features: GpuFeatureStore) -> OpenedPath:
-    _check_gpu(request)
     for name, table in features.tables.items():
         n_nodes = request.graph.schema.num_nodes.get(name)
         if n_nodes is None:
@@ -197,7 +198,7 @@ def _gpu_sampler(request: PathRequest, device: torch.device) -> NeighborSampler 
         if sampler.graph is not request.graph:
             raise ConfigError("sampler", "a CudaSampler of another graph", "one of the loader's graph")
         return sampler
-    if why := host_sampling(sampler):
+    if why := why_on_host(sampler):
         logger.warning("%s samples on the host: %s", type(sampler).__name__, why)
         return sampler
     return CudaSampler(sampler, request.graph, device=device, graph_bytes=request.graph_bytes)

@@ -24,7 +24,7 @@ class Pace:
     """Shared by the consumer's thread and the loader's."""
 
     def __init__(self) -> None:
-        self._stopped = threading.Event()
+        self._woken, self._stopped = threading.Event(), False
         self._taken_s = 0.0
         self._step_s = 0.0
         self._work_s = 0.0
@@ -35,6 +35,7 @@ class Pace:
             step_s = now_s - self._taken_s
             self._step_s = step_s if not self._step_s else self._step_s + _NEWEST * (step_s - self._step_s)
         self._taken_s = now_s
+        self._woken.clear()
 
     def worked(self, seconds: float) -> None:
         """The loader's thread has taken so long for a mini-batch, its waits for reads included."""
@@ -48,9 +49,15 @@ class Pace:
 
     def wait(self) -> None:
         """Until the time has come, or until :meth:`stop`."""
-        if (wait_s := self.wait_s(time.perf_counter())) > 0:
-            self._stopped.wait(wait_s)
+        if (wait_s := self.wait_s(time.perf_counter())) > 0 and not self._stopped:
+            self._woken.wait(wait_s)
+            self._woken.clear()
+
+    def hurry(self) -> None:
+        """The consumer waits: nothing is put off, now."""
+        self._woken.set()
 
     def stop(self) -> None:
         """Nobody waits any more."""
-        self._stopped.set()
+        self._stopped = True
+        self._woken.set()

@@ -164,6 +164,8 @@ class Pipeline:
             What sampling or reading this mini-batch raised.
         """
         if self._ended is None:
+            if self._pace is not None and self._ready.is_empty():
+                self._pace.hurry()
             try:
                 item = self._ready.get()
             except ChannelClosed:
@@ -222,7 +224,10 @@ class Pipeline:
     def _next_sampled(self) -> _Sampled | _End:
         if self._pace is None:
             return self._sampled.get()
-        return self._sample_next() or _End()
+        try:
+            return self._sample_next() or _End()
+        except BaseException as error:  # reaches the consumer behind the mini-batches before it
+            return _End(error)
 
     def _fetch_all(self) -> None:
         """Keeps the window full; so what is read never depends on which thread is faster."""

@@ -26,7 +26,7 @@ from gids.loader.arguments import label_tensor
 from gids.loader.minibatch import MiniBatch
 from gids.loader.pipeline import Prepared, Stages
 from gids.sampling.block import SampledBatch
-from gids.sampling.cuda.sampler import CudaSampler
+from gids.sampling.cuda.sampler import CudaSampler, why_on_host
 from gids.sampling.launch import Seeds
 from gids.sampling.neighbor import NeighborSampler
 from gids.sampling.tensor_batch import TensorBatch
@@ -202,7 +202,7 @@ class GpuPath(ReadPath):
     def sampler_path(self) -> str:
         if isinstance(self._sampler, CudaSampler):
             return "gpu"
-        return f"host, because {host_sampling(self._sampler)}"
+        return f"host, because {why_on_host(self._sampler)}"
 
     def report(self) -> AccumulatorReport:
         return self._ahead.report()
@@ -223,21 +223,13 @@ class GpuPath(ReadPath):
         labels = {}
         for name, values in self._labels.items():
             found = values[batch.output_nodes[name]]
-            labels[name] = found if found.is_floating_point() else found.long()
+            as_they_are = found.dtype.is_floating_point or found.dtype == torch.bool
+            labels[name] = found if as_they_are else found.long()
         batch = batch.as_loaded()
         made = MiniBatch(batch, features, labels, prepared.fetched.counts, scales_of(self._features))
         return made if self._dtype is None else made.as_dtype(self._dtype)
 
     def close(self) -> None: ...
-
-
-def host_sampling(sampler: NeighborSampler) -> str:
-    """Why a sampler's mini-batches are not made on a GPU; empty when they can be."""
-    if sampler.shared is not None:
-        return "its mini-batches share draws"
-    if type(sampler).sample is not NeighborSampler.sample:
-        return "it has a way of its own to sample"
-    return ""
 
 
 def scales_of(features: FeatureStore | GpuFeatureStore) -> dict[str, torch.Tensor]:

@@ -25,6 +25,7 @@ from bam.cache.device.gpu import (
     PinnedMemory,
     StreamPointer,
 )
+from bam.cache.device.registrations import Registrations
 from bam.errors import ConfigError, EngineUnavailable
 from bam.native import nvrtc
 from bam.storage.bulk.memory import BulkMemory
@@ -32,6 +33,7 @@ from bam.storage.bulk.memory import BulkMemory
 _PINNED_ALIGNMENT = 4096
 # CU_MEMHOSTREGISTER_* of cuda.h
 _PORTABLE, _DEVICE_MAPPED, _IO_MEMORY = 1, 2, 4
+_ALREADY_REGISTERED = 712  # CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -89,7 +91,8 @@ class CupyGpu(Gpu):
             remedy = "Use device='cpu', or install the extra cuda13 or cuda12 and a driver that sees a GPU"
             raise EngineUnavailable("cuda", f"{type(error).__name__}: {error}", remedy) from error
         self._inside = threading.local()
-        self._registered: list[int] = []
+        self._registered: list[tuple[int, int]] = []
+        self._sources: set[tuple[Path, tuple[str, ...]]] = set()
         with self.device:
             self.stream: Any = cupy.cuda.Stream(non_blocking=True)
             cupy.cuda.runtime.free(0)  # makes the context, which the driver's calls need
@@ -165,8 +168,12 @@ class CupyGpu(Gpu):
 
     @_on_device
     def register(self, address: int, n_bytes: int, *, registers: bool = False) -> int:
-        found = self._kernels.register(address, n_bytes, registers)
-        self._registered.append(address)
+        if n_bytes == 0:
+            return address
+        found = _registrations.take(
+            address, n_bytes, lambda: self._kernels.register(address, n_bytes, registers)
+        )
+        self._registered.append((address, n_bytes))
         return found
 
     @_on_device
@@ -211,6 +218,9 @@ class CupyGpu(Gpu):
 
     @_on_device
     def add_kernels(self, source: Path, *, include: Sequence[Path] = (), options: Sequence[str] = ()) -> None:
+        if (source, tuple(options)) in self._sources:
+            return
+        self._sources.add((source, tuple(options)))
         arch, salt = f"sm_{self.device.compute_capability}", f"cupy {self.cupy.__version__}"
         cubin = nvrtc.compiled(source.read_text(), source.name, arch, options, include, salt)
         self._kernels.add(cubin)
@@ -300,13 +310,19 @@ class CupyGpu(Gpu):
         with self.current():
             self.stream.synchronize()
             while self._registered:
-                self._kernels.unregister(self._registered.pop())
+                address, n_bytes = self._registered.pop()
+                _registrations.give_back(
+                    address, n_bytes, functools.partial(self._kernels.unregister, address)
+                )
             self._kernels.unload()
 
 
 def _on_host(tensor: Any) -> bool:
     """Whether a DLPack tensor is in the host's memory (kDLCPU)."""
     return bool(tensor.__dlpack_device__()[0] == 1)
+
+
+_registrations = Registrations()
 
 
 class _Kernels:
@@ -316,6 +332,7 @@ class _Kernels:
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._modules: list[c_void_p] = []
         self._functions: dict[str, c_void_p] = {}
+        self._ours: set[int] = set()  # memory that was registered here
 
     def add(self, cubin: bytes) -> None:
         """Load a cubin."""
@@ -369,9 +386,18 @@ class _Kernels:
     def register(self, address: int, n_bytes: int, registers: bool) -> int:
         """Pin host memory for the GPU, or map a device's registers; its address for kernels."""
         flags = _PORTABLE | _DEVICE_MAPPED | (_IO_MEMORY if registers else 0)
-        self._check(self._driver.cuMemHostRegister_v2(c_void_p(address), c_size_t(n_bytes), flags))
+        status = self._driver.cuMemHostRegister_v2(c_void_p(address), c_size_t(n_bytes), flags)
+        pinned_already = status == _ALREADY_REGISTERED  # by its owner, such as torch's pin_memory()
+        if status and not pinned_already:
+            raise ConfigError(
+                "in_place",
+                f"{n_bytes:,} bytes that CUDA cannot pin (error {status})",
+                "writable memory, not a map of a file: copy it (numpy.array, torch.clone) first",
+            )
         found = c_void_p()
         status = self._driver.cuMemHostGetDevicePointer_v2(byref(found), c_void_p(address), 0)
+        if not pinned_already:
+            self._ours.add(address)
         if status:
             self.unregister(address)
         self._check(status)
@@ -379,7 +405,9 @@ class _Kernels:
 
     def unregister(self, address: int) -> None:
         """Undo :meth:`register`; no kernel may use it any more."""
-        self._check(self._driver.cuMemHostUnregister(c_void_p(address)))
+        if address in self._ours:
+            self._ours.discard(address)
+            self._check(self._driver.cuMemHostUnregister(c_void_p(address)))
 
     def _check(self, status: int) -> None:
         if status == 0:

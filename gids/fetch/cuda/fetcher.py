@@ -31,6 +31,8 @@ from gids.fetch.window_size import WindowSize, parse_window
 from gids.sampling.tensor_batch import TensorBatch
 
 NO_FORESIGHT = ForesightDepth(0)
+#: Mini-batches that foresight announces for each that is handed out: the first one waits for none of them.
+FORESIGHT_PACE = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +130,7 @@ class GpuFetcher:
         self._announced: deque[_Announced] = deque()
         self._announced_bytes = self._announced_pages = 0  # of those
         self._begun: deque[_Begun] = deque()
+        self._to_foresee = FORESIGHT_PACE  # mini-batches, before the next is handed out
         self._uses: NextUses | None = None
         if self._looks_ahead:
             progress = EpochProgress(store.requests, n_batches, of_batches)
@@ -147,7 +150,9 @@ class GpuFetcher:
 
     def wants_more(self, window: int | WindowSize) -> bool:
         """Whether another mini-batch is to be announced before the next one is waited for."""
-        return len(self._begun) < self._depth() or not self._window_is_full()
+        if len(self._begun) < self._depth() or not self._window_is_full():
+            return True
+        return self._to_foresee > 0 and self._sees_farther()
 
     def plan(self, batch: TensorBatch) -> GpuPlan:
         """Find out where its features lie, on the stream that samples."""
@@ -184,6 +189,8 @@ class GpuFetcher:
                     {table.name: _device_tensor(part) for table, part in stored}, number
                 )
         self._announced.append(_Announced(plan, number))
+        if self._window_is_full():
+            self._to_foresee -= 1
         self._announced_bytes += plan.feature_bytes
         self._announced_pages += plan.n_pages
         self._begin_what_may()
@@ -199,8 +206,11 @@ class GpuFetcher:
         while self._announced and len(self._begun) < self._depth():
             self._begin(self._announced.popleft())
         under_way, begun = len(self._begun), self._begun.popleft()
+        self._to_foresee = FORESIGHT_PACE
         with self._streams.waiting("gids wait"):
             begun.gather.wait()
+            if not len(begun.plan.rows):  # no gather has waited for the sampling
+                self._streams.wait(begun.plan.ready)
         found = begun.gather.counts()
         counts = {
             name: _counts(found.get(name), table, self._store.page_bytes)
@@ -238,11 +248,15 @@ class GpuFetcher:
         """Beyond the mini-batch that is begun next."""
         if not self._announced:
             return False
-        first, n_beyond = self._announced[0].plan, len(self._announced) - 1
-        if self._window.wants_more(n_beyond, self._announced_bytes - first.feature_bytes):
+        n_bytes = self._announced_bytes - self._announced[0].plan.feature_bytes
+        return not self._window.wants_more(len(self._announced) - 1, n_bytes)
+
+    def _sees_farther(self) -> bool:
+        """Whether mini-batches beyond the window are worth to be known."""
+        if not self._looks_ahead or not self._announced:
             return False
-        farther = self._foresight.wants_more(n_beyond, self._announced_pages - first.n_pages)
-        return not (farther and self._looks_ahead)
+        n_pages = self._announced_pages - self._announced[0].plan.n_pages
+        return self._foresight.wants_more(len(self._announced) - 1, n_pages)
 
     def _begin(self, announced: _Announced) -> None:
         plan = announced.plan

@@ -20,6 +20,7 @@ from gids.fetch.constant_buffer import parse_share
 from gids.fetch.cuda.budget import check_budget, usable_bytes
 from gids.fetch.cuda.buffers import PlacedRows, hold_pinned, hold_resident
 from gids.fetch.cuda.store import GpuFeatureStore
+from gids.fetch.cuda.structs import MAX_TABLES
 from gids.fetch.cuda.tables import RowSource
 from gids.fetch.expected_requests import ExpectedRequests, load_expected_of
 from gids.fetch.memory import available_memory_bytes
@@ -31,6 +32,10 @@ from gids.graph.dataset import Dataset
 
 #: Of a `cache` of "auto": this share of the memory that can be used.
 AUTO_CACHE_SHARE = 0.5
+#: Room for this many times the pages is enough for all of them, whichever sets they fall into. "auto" takes
+#: little more than that.
+SPARE = 1.25
+AUTO_SPARE, AUTO_LEAST_BYTES = 1.3, 2**20
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,12 @@ def open_gpu_features(
         from bam.cache.device.cupy_gpu import CupyGpu
 
         gpu = CupyGpu(device.index)
-    opening = _Opening(given, settings, device, gpu)
-    opening.check()
+    try:
+        opening = _Opening(given, settings, device, gpu)
+        opening.check()
+    except BaseException:
+        gpu.close()
+        raise
     return opening.open()
 
 
@@ -143,15 +152,27 @@ class _Opening:
             return parse_share(self._settings.features.cache, self._total_bytes, "cache")
         others = self._resident_bytes + self._table_bytes + self._settings.batch_bytes
         room = max(0, usable_bytes(self._free_bytes) - others)
-        return min(int(AUTO_CACHE_SHARE * room), self._total_bytes + self._total_bytes // 4)
+        return min(int(AUTO_CACHE_SHARE * room), int(AUTO_SPARE * self._total_bytes) + AUTO_LEAST_BYTES)
 
     def _n_pages(self) -> int:
         page_bytes = self._settings.features.page_bytes
         return sum(-(-each.n_rows * each.row_bytes // page_bytes) for each in self._stored.values())
 
+    def _keeps_all(self) -> bool:
+        """Whether nothing is ever given up: sets are filled unevenly, so there must be room to spare."""
+        return SPARE * self._n_pages() * self._settings.features.page_bytes <= self._cache_bytes
+
+    def _in_place(self) -> dict[str, npt.NDArray[Any]]:
+        """Rows in memory. Where there are no features at all, rows that nobody asks for: a store has some."""
+        found = {name: each.rows for name, each in self._sources.items() if each.rows is not None}
+        return found if self._sources else {"": np.zeros((1, 64), np.uint8)}
+
     def check(self) -> None:
         """Raise where it does not fit."""
         page_bytes = self._settings.features.page_bytes
+        if len(self._stored) > MAX_TABLES and not self._keeps_all():
+            expected = f"at most {MAX_TABLES} in files, where the cache does not hold all of them"
+            raise ConfigError("features", f"{len(self._stored)} node types", expected)
         parts = {
             "cache": self._cache_bytes + MOST_STATE_BYTES * (self._cache_bytes // page_bytes),
             "gpu_buffer": self._resident_bytes,
@@ -184,9 +205,10 @@ class _Opening:
             page_bytes=features.page_bytes,
             gpu=self._read_path(model.rules),
             wrap=features.wrap,
-            in_place={name: each.rows for name, each in self._sources.items() if each.rows is not None},
+            in_place=self._in_place(),
             on=self._gpu,
         )
+        load: BufferLoad | None = None
         try:
             pinned, resident = self._hold_rows()
             load = self._start_load(pinned, resident, model.bulk)
@@ -195,6 +217,8 @@ class _Opening:
                 for name, each in self._sources.items()
             ]
         except BaseException:
+            if load is not None:
+                load.stop()
             group.close()
             raise
         return GpuFeatureStore(
@@ -204,7 +228,7 @@ class _Opening:
             pinned=pinned,
             resident=resident,
             storage=model,
-            keeps_all=self._n_pages() * features.page_bytes <= self._cache_bytes,
+            keeps_all=self._keeps_all(),
             requests=self._requests,
             load=load,
         )

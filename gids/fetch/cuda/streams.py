@@ -42,6 +42,10 @@ class Streams(ABC):
     def follow(self, mark: object) -> None:
         """What is queued on the current stream from now on runs after the mark; the host does not wait."""
 
+    @abstractmethod
+    def wait(self, mark: object) -> None:
+        """Have the host wait for the mark."""
+
 
 class HostStreams(Streams):
     """Of a GPU that the host emulates: everything is done when it is called."""
@@ -61,6 +65,8 @@ class HostStreams(Streams):
         return None
 
     def follow(self, mark: object) -> None: ...
+
+    def wait(self, mark: object) -> None: ...
 
 
 class CudaStreams(Streams):
@@ -94,6 +100,10 @@ class CudaStreams(Streams):
     def follow(self, mark: object) -> None:
         assert isinstance(mark, torch.cuda.Event)
         torch.cuda.current_stream(self.device).wait_event(mark)
+
+    def wait(self, mark: object) -> None:
+        assert isinstance(mark, torch.cuda.Event)
+        mark.synchronize()
 
 
 class _Range(AbstractContextManager[None]):

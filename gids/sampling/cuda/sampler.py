@@ -79,10 +79,9 @@ class CudaSampler:
         graph_bytes: int | str | None = None,
         kernels: Kernels | None = None,
     ) -> None:
-        if sampler.shared is not None:
-            raise ConfigError(
-                "sampler", type(sampler).__name__, "a NeighborSampler; shared draws run on the CPU"
-            )
+        if why := why_on_host(sampler):
+            expected = f"a NeighborSampler; this one samples on the host: {why}"
+            raise ConfigError("sampler", type(sampler).__name__, expected)
         matrix = fanout_matrix(sampler.layers, graph.schema)
         self.sampler = self._sampler = sampler
         self.graph = self._graph = graph
@@ -195,3 +194,12 @@ class CudaSampler:
         return TensorBatch(
             self._graph.schema, by_type, node_counts, blocks, epoch, batch, self._sampler.resample
         )
+
+
+def why_on_host(sampler: NeighborSampler) -> str:
+    """Why a sampler's mini-batches are not made on a GPU; empty when they can be."""
+    if sampler.shared is not None:
+        return "its mini-batches share draws"
+    if type(sampler).sample is not NeighborSampler.sample:
+        return "it has a way of its own to sample"
+    return ""

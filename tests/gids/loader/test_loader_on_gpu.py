@@ -56,7 +56,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> checks.Machine:
         ("measured", {"cache": "10%", "cpu_buffer": "20%"}, 4),
         ("measured", {"cache": "5%", "cpu_buffer": "10%", "gpu_buffer": "5%"}, "64KiB"),
         ("", {"cache": "1KiB", "cpu_buffer": "20%", "gpu_buffer": "10%"}, 2),
-        ("", {"cache": "100%"}, 0),
+        ("", {"cache": "auto"}, 0),
     ],
 )
 def test_epochs_are_those_of_the_host(
@@ -66,11 +66,11 @@ def test_epochs_are_those_of_the_host(
     assert metrics.sampler == "gpu"
     assert {each["reader"] for each in metrics.paths.values()} == {"gpu"}
     assert metrics.accumulator.batches == 6
-    if settings["cache"] == "100%":  # of which whole runs are read the first time
+    if settings["cache"] == "auto":  # of which whole runs are read the first time
         assert max(each["pages_per_read"] for each in metrics.paths.values()) > 1.5
     if "gpu_buffer" in settings:
         assert metrics.total.rows_resident > 0
-    if settings["cache"] == "100%":
+    if settings["cache"] == "auto":
         assert metrics.total.pages_read <= sum(each["cache_lines"] for each in metrics.paths.values())
 
 
@@ -127,7 +127,11 @@ def test_a_failed_read_reaches_the_consumer_and_the_loader_stays_usable(
     dataset = gids.open_dataset(checks.make_data(tmp_path))
     rule = FaultRule(FaultKind.ERROR, nth=200)
     store = open_store(
-        dataset, cache="10%", page_bytes=512, wrap=lambda engine: NativeFaultEngine(engine, [rule])
+        dataset,
+        cache="10%",
+        page_bytes=512,
+        contiguous=False,  # a read of several pages is repeated page by page
+        wrap=lambda engine: NativeFaultEngine(engine, [rule]),
     )
     with checks.open_loader(machine, dataset, store, window=3) as loader:
         taken = []
@@ -188,3 +192,66 @@ def test_foresight_gives_the_same_and_reads_no_more(
         store.close()
     # What is estimated beyond the window is nearly as good on so small a graph.
     assert reads[1] <= 1.02 * reads[0]
+
+
+def test_loaders_share_rows_in_memory_and_need_no_features(machine: checks.Machine, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    rows = {name: each.take(np.arange(each.n_rows)) for name, each in dataset.features.items()}
+    one, other, none = open_store(rows), open_store(rows), open_store({})  # registered once, or CUDA refuses
+    plain = checks.plain_epoch(dataset)
+    with (
+        checks.open_loader(machine, dataset, one) as first,
+        checks.open_loader(machine, dataset, other) as second,
+    ):
+        for got, too, expected in zip(first, second, plain, strict=True):
+            checks.equal_batches(got, expected)
+            checks.equal_batches(too, expected)
+    one.close()
+    with checks.open_loader(machine, dataset, other) as second:
+        checks.equal_batches(next(iter(second)), plain[0])
+    other.close()
+    with checks.open_loader(machine, dataset, none) as loader:
+        assert [batch.features for batch in loader] == [{}] * len(plain)
+    none.close()
+
+
+def test_an_error_of_sampling_comes_behind_the_mini_batches_before_it(
+    machine: checks.Machine, tmp_path: Path
+) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    store = open_store(dataset, cache="10%", page_bytes=512)
+    with checks.open_loader(machine, dataset, store, window=2) as loader:
+        draw, calls = loader._path._sampler.sample, []
+
+        def failing(*arguments: Any, **named: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 4:
+                raise RuntimeError("no more")
+            return draw(*arguments, **named)
+
+        loader._path._sampler.sample = failing
+        taken = []
+        with pytest.raises(RuntimeError, match="no more"):
+            taken.extend(loader)
+        assert len(taken) == 3
+    store.close()
+
+
+def test_foresight_does_not_hold_up_the_first_mini_batch(machine: checks.Machine, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    store = open_store(dataset, cache="10%", page_bytes=512)
+    with checks.open_loader(machine, dataset, store, window=1, foresight=64, batch_size=10) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        fetcher = iterator._pipeline._fetcher
+        assert len(fetcher) < 12  # of 30
+    store.close()
+
+
+def test_a_shared_store_says_where_it_is(machine: checks.Machine, tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    store = open_store(dataset, cache="10%", page_bytes=512)
+    for wrong in ({"device": "meta"}, {"read_path": "host"}):
+        with pytest.raises(ConfigError, match="the features are there"):
+            checks.open_loader(machine, dataset, store, **wrong)
+    store.close()

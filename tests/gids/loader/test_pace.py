@@ -47,3 +47,13 @@ def test_stopping_ends_a_wait() -> None:
     threading.Timer(0.05, pace.stop).start()
     pace.wait()
     assert time.perf_counter() - now < 0.4
+
+
+def test_a_consumer_that_waits_ends_it_too() -> None:
+    pace = Pace()
+    now = time.perf_counter()
+    pace.taken(now - 0.9)
+    pace.taken(now)
+    threading.Timer(0.05, pace.hurry).start()
+    pace.wait()
+    assert time.perf_counter() - now < 0.4

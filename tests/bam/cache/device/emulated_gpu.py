@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import weakref
 from collections.abc import Sequence
 from ctypes import c_uint64, c_void_p
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pytest
 
 from bam.cache.device.gpu import DeviceMemory, DeviceTensor, Gpu, GpuEvent, Grid, PinnedMemory
+from bam.cache.device.registrations import Registrations
 from bam.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -64,6 +66,20 @@ def compile_kernels(target: Path, source: str = READ_PATH, include: tuple[Path, 
     searched = [part for folder in folders for part in ("-I", str(folder))]
     command = ["g++", *flags, *searched, str(native / source), "-o", str(target)]
     subprocess.run(command, check=True, timeout=300)
+
+
+#: The fibers of one launch know each other by variables of the whole process.
+_one_launch = threading.Lock()
+_registrations = Registrations()
+_known: set[tuple[int, int]] = set()
+
+
+def _register(address: int, n_bytes: int) -> int:
+    """As CUDA: memory is registered once."""
+    for other, length in _known:
+        assert address + n_bytes <= other or other + length <= address, "registered already"
+    _known.add((address, n_bytes))
+    return address
 
 
 class DoneEvent(GpuEvent):
@@ -115,6 +131,9 @@ class EmulatedGpu(Gpu):
         return PinnedMemory(whole.ctypes.data + skipped, array, whole)
 
     def register(self, address: int, n_bytes: int, *, registers: bool = False) -> int:
+        if n_bytes == 0:
+            return address
+        _registrations.take(address, n_bytes, lambda: _register(address, n_bytes))
         self.registered.append((address, n_bytes, registers))
         return address
 
@@ -151,7 +170,8 @@ class EmulatedGpu(Gpu):
         self.sizes.append((kernel, grid))
         pointers = [c_void_p(ctypes.addressof(argument)) for argument in arguments]
         library = next(each for each in self._libraries if hasattr(each, kernel))
-        getattr(library, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
+        with _one_launch:
+            getattr(library, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
 
     def mark(self) -> GpuEvent:
         return DoneEvent(self)
@@ -194,4 +214,6 @@ class EmulatedGpu(Gpu):
 
     def close(self) -> None:
         self.closed += 1
-        self.registered.clear()
+        while self.registered:
+            memory = self.registered.pop()[:2]
+            _registrations.give_back(*memory, functools.partial(_known.discard, memory))
