@@ -68,7 +68,7 @@ class GidsLoader(BenchLoader):
     @property
     def store(self) -> FeatureStore | GpuFeatureStore:
         """Its feature tables; with a GPU there are none before something is to be delivered."""
-        if not isinstance(self._opened, FeatureStore):
+        if not isinstance(self._opened, FeatureStore | GpuFeatureStore):
             raise ClosedError("features")
         return self._opened
 

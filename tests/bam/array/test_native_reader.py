@@ -226,7 +226,11 @@ def test_time_outs_do_not_add_up(matrix: np.ndarray, tmp_path: Path) -> None:
                 array[[0]]
             threads.append(len(os.listdir("/proc/self/task")))
             time.sleep(0.3)
-        assert threads[-1] <= threads[1]
+        for _ in range(100):  # a busy machine ends them later
+            if len(os.listdir("/proc/self/task")) <= threads[1]:
+                break
+            time.sleep(0.1)
+        assert len(os.listdir("/proc/self/task")) <= threads[1]
 
 
 def test_buffers_that_cannot_be_had_name_the_settings(matrix: np.ndarray, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
@@ -82,7 +83,9 @@ def folder(
 ) -> RunsFolder:
     """All of them made, in two calls: the time of the first is up after one run."""
     found = RunsFolder(tmp_path_factory.mktemp("runs"), small)
-    settings = SessionSettings(root, root / "paper", ceiling_seconds=0.1, calibrate_seconds=0.3)
+    own = tmp_path_factory.mktemp("data") / "copy"
+    shutil.copytree(root, own)  # which is calibrated, and other tests have the folder as it is
+    settings = SessionSettings(own, own / "paper", ceiling_seconds=0.1, calibrate_seconds=0.3)
     first = run_session(small, found, runs[:1], settings)
     assert first == SessionEnd(1, 0)
     made = found.result(runs[0])
@@ -246,7 +249,7 @@ def test_no_run_begins_that_may_end_too_late(small: RunConfig, root: Path, tmp_p
     assert expected_s(folder, again, 100) > 100
     folder.write(Run(regime, "gids", 0, 0), {"wall_s": 12.0})
     assert expected_s(folder, again, 100) == 12.0
-    settings = SessionSettings(root, root / "paper", budget_s=0.0, ceiling_seconds=0.1)
+    settings = SessionSettings(root, root / "paper", budget_s=0.0, ceiling_seconds=0.1, calibrate_seconds=0)
     assert run_session(small, folder, [again], settings) == SessionEnd(0, 1)
     technique = Run(regime, "gids-none", 0, 0)
     assert 12.0 < expected_s(folder, technique, 100) < 100
