@@ -224,6 +224,7 @@ class DataLoader:
             peak_share=peak_share,
             prefetch=self.prefetch,
             foresight=foresight if window else 0,
+            window=window,
         )
         self._owns_features = not isinstance(features, FeatureStore | GpuFeatureStore)
         opened = open_path(request)

@@ -17,10 +17,12 @@ from gids.errors import UnknownNodeType
 from gids.fetch.accumulator import accumulate_bytes
 from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features, row_sources
 from gids.fetch.cuda.store import GpuFeatureStore
+from gids.fetch.cuda.tables import RowSource
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.foresight import parse_foresight
 from gids.fetch.open import FeatureSettings
 from gids.fetch.table import FeatureTable
+from gids.fetch.window_size import parse_window
 from gids.graph.dataset import Dataset
 from gids.graph.graph import Graph
 from gids.loader.arguments import Rows, open_rows
@@ -62,6 +64,7 @@ class PathRequest:
     peak_share: float
     prefetch: int
     foresight: int | str
+    window: int | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +152,11 @@ def _open_gpu(request: PathRequest) -> OpenedPath:
     sampler = _gpu_sampler(request, device)
     row_bytes = {name: source.row_bytes for name, source in sources.items()}
     batch = _batch_bytes(request, row_bytes)
-    looked_ahead = parse_foresight(request.foresight, 0).max_batches + _MORE_BATCHES
     settings = GpuFeatureSettings(
         request.settings,
         request.gpu_buffer,
         request.gpu or READ_PATH,
-        batch.features * (request.prefetch + _MORE_BATCHES) + batch.ids * looked_ahead,
+        _held_bytes(request, batch, sources),
     )
     features = open_gpu_features(rows, settings, device)
     try:
@@ -204,22 +206,43 @@ def _gpu_sampler(request: PathRequest, device: torch.device) -> NeighborSampler 
     return CudaSampler(sampler, request.graph, device=device, graph_bytes=request.graph_bytes)
 
 
+def _held_bytes(request: PathRequest, batch: _BatchBytes, sources: Mapping[str, RowSource]) -> int:
+    """The GPU's memory that mini-batches take: features of those under way, ids of those looked ahead for."""
+    # "auto" takes a sixteenth of what is free, less than what is left for others (gids.fetch.cuda.budget).
+    budget = 0 if request.accumulate == "auto" else accumulate_bytes(request.accumulate)
+    held = max(batch.features * (request.prefetch + _MORE_BATCHES), budget)
+    window = parse_window(request.window, 0)
+    n_ahead = _MORE_BATCHES + min(window.max_batches, len(request.seeds))
+    stored = {name for name, source in sources.items() if source.rows is None}
+    if stored:
+        page_bytes = request.settings.page_bytes
+        n_pages = sum(-(-sources[name].n_rows * sources[name].row_bytes // page_bytes) for name in stored)
+        depth = parse_foresight(request.foresight, n_pages)
+        n_ahead += depth.max_batches
+        if depth.max_pages is not None and batch.n_nodes:
+            # A mini-batch asks for at least a page for as many rows as one holds.
+            least = max(1, batch.n_nodes * min(sources[name].row_bytes for name in stored) // page_bytes)
+            n_ahead = min(n_ahead, _MORE_BATCHES + window.max_batches + depth.max_pages // least)
+    return held + batch.ids * min(n_ahead, len(request.seeds) + 1)
+
+
 @dataclass(frozen=True)
 class _BatchBytes:
     """The GPU's memory that a mini-batch takes: its features, and its ids and edges."""
 
     features: int
     ids: int
+    n_nodes: int
 
 
 def _batch_bytes(request: PathRequest, row_bytes: Mapping[str, int]) -> _BatchBytes:
     """Measured on the first one."""
     if len(request.seeds) == 0:
-        return _BatchBytes(0, 0)
+        return _BatchBytes(0, 0, 0)
     first = request.seeds.batch(0, 0)
     sampler = request.sampler.sampler if isinstance(request.sampler, CudaSampler) else request.sampler
     batch = sampler.sample(request.graph, first.nodes, epoch=0, batch=first.number)
     rows = sum(len(ids) * row_bytes.get(name, 0) for name, ids in batch.nodes.items())
     # Node ids, rows, pages, places; a pointer and a source of each edge, at most.
     ids = 5 * sum(len(ids) for ids in batch.nodes.values()) + 2 * batch.num_edges
-    return _BatchBytes(rows, 8 * ids)
+    return _BatchBytes(rows, 8 * ids, sum(len(ids) for ids in batch.nodes.values()))

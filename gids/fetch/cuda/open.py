@@ -177,7 +177,7 @@ class _Opening:
             "cache": self._cache_bytes + MOST_STATE_BYTES * (self._cache_bytes // page_bytes),
             "gpu_buffer": self._resident_bytes,
             "node types (rank and hotness of their rows)": self._table_bytes,
-            "batch_size, fanouts or prefetch": self._settings.batch_bytes,
+            "batch_size, fanouts, prefetch, accumulate, window or foresight": self._settings.batch_bytes,
         }
         check_budget(parts, self._free_bytes)
         staging = self._settings.read_path.staging

@@ -139,7 +139,7 @@ class RowSource:
         rank = _as_fast_rank(self.features)
         found = 0 if rank is None else rank.nbytes
         if requests is not None and self.name in requests.levels and self.rows is None:
-            found += self.n_rows
+            found += 2 * self.n_rows  # expected requests, and those that an iteration has seen
         return found
 
     def to_gpu(self, first_byte: int, requests: ExpectedRequests | None, device: torch.device) -> GpuTable:

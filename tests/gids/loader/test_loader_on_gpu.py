@@ -22,12 +22,14 @@ import gids  # noqa: E402
 from bam.errors import ConfigError  # noqa: E402
 from bam.native import available  # noqa: E402
 from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine  # noqa: E402
-from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features  # noqa: E402
+from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features, row_sources  # noqa: E402
 from gids.fetch.cuda.store import GpuFeatureStore  # noqa: E402
 from gids.fetch.open import FeatureSettings  # noqa: E402
 from gids.loader.loader import DataLoader  # noqa: E402
+from gids.loader.open_path import PathRequest, _batch_bytes, _held_bytes  # noqa: E402
 from gids.sampling.cuda.sampler import CudaSampler  # noqa: E402
 from gids.sampling.neighbor import NeighborSampler  # noqa: E402
+from gids.sampling.seeds import SeedBatches  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not available(), reason="the native library was not built")
 CPU = torch.device("cpu")
@@ -255,3 +257,37 @@ def test_a_shared_store_says_where_it_is(machine: checks.Machine, tmp_path: Path
         with pytest.raises(ConfigError, match="the features are there"):
             checks.open_loader(machine, dataset, store, **wrong)
     store.close()
+
+
+def test_memory_of_mini_batches_follows_from_the_settings(tmp_path: Path) -> None:
+    dataset = gids.open_dataset(checks.make_data(tmp_path))
+    sources = row_sources(dataset)
+    row_bytes = {name: source.row_bytes for name, source in sources.items()}
+    seeds = SeedBatches(checks.SEEDS, dataset.graph.schema, batch_size=2, seed=0)
+
+    def held(**changed: Any) -> int:
+        named = {"window": 2, "foresight": 0, "accumulate": 0, "prefetch": 1} | changed
+        request = PathRequest(
+            graph=dataset.graph,
+            sampler=checks.neighbor(),
+            given=dataset,
+            labels={},
+            seeds=seeds,
+            device=torch.device("cuda"),
+            kind="auto",
+            dtype=None,
+            settings=FeatureSettings(),
+            gpu_buffer=0,
+            graph_bytes=None,
+            gpu=None,
+            peak_share=0.95,
+            **named,
+        )
+        return _held_bytes(request, _batch_bytes(request, row_bytes), sources)
+
+    usual = held()
+    assert held(window=20) > usual
+    assert held(foresight=30) > held(foresight=10) > usual
+    assert usual < held(foresight="auto") <= held(foresight=64)
+    assert held(prefetch=5) > usual
+    assert held(accumulate="1GiB") > 2**30 > held(accumulate="auto") == usual
