@@ -68,7 +68,7 @@ class PygMmapLoader(PlainLoader):
 def _no_sampler(pyg: Any) -> Any:
     """The loader wants a sampler; it is never asked, since mini-batches are given."""
 
-    class Given(pyg.sampler.BaseSampler):  # type: ignore[misc]
+    class Given(pyg.sampler.BaseSampler):  # type: ignore[misc]  # PyG has no types
         def sample_from_nodes(self, *_: Any, **__: Any) -> Any:
             raise ConfigError("sampler", "mini-batches that are given", "calls of `gather`")
 

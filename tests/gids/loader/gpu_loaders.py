@@ -29,6 +29,14 @@ from gids.sampling.tensor_batch import TensorBatch
 OpenStore = Callable[..., GpuFeatureStore]
 N_SEEDS = 300
 SEEDS = {"paper": np.arange(N_SEEDS)}
+# (hotness method, settings of the store, window): emulated and real GPUs are held to the same epochs
+EPOCHS: list[tuple[str, dict[str, Any], Any]] = [
+    ("", {"cache": "10%"}, 4),
+    ("measured", {"cache": "10%", "cpu_buffer": "20%"}, 4),
+    ("measured", {"cache": "5%", "cpu_buffer": "10%", "gpu_buffer": "5%"}, "64KiB"),
+    ("", {"cache": "1KiB", "cpu_buffer": "20%", "gpu_buffer": "10%"}, 2),
+    ("", {"cache": "auto"}, 0),
+]
 
 
 @dataclass(frozen=True)

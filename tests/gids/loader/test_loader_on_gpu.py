@@ -51,16 +51,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> checks.Machine:
     return checks.Machine(open_store, sampler)
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "window"),
-    [
-        ("", {"cache": "10%"}, 4),
-        ("measured", {"cache": "10%", "cpu_buffer": "20%"}, 4),
-        ("measured", {"cache": "5%", "cpu_buffer": "10%", "gpu_buffer": "5%"}, "64KiB"),
-        ("", {"cache": "1KiB", "cpu_buffer": "20%", "gpu_buffer": "10%"}, 2),
-        ("", {"cache": "auto"}, 0),
-    ],
-)
+@pytest.mark.parametrize(("method", "settings", "window"), checks.EPOCHS)
 def test_epochs_are_those_of_the_host(
     machine: checks.Machine, tmp_path: Path, method: str, settings: dict[str, Any], window: Any
 ) -> None:
