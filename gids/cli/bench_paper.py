@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = tuple(name.strip() for name in loaders.split(",") if name.strip())
     repetitions = 1 if quick else arguments.repetitions
     techniques = arguments.techniques and not quick
-    runs = planned_runs(_regimes(arguments), repetitions, names, techniques, config.loader.device)
+    runs = planned_runs(_regimes(arguments), repetitions, names, techniques)
     settings = SessionSettings(
         root=root,
         work=root / "paper_work",

@@ -22,7 +22,7 @@ from gids.config.sections import RunConfig
 from gids.fetch.constant_buffer import parse_share
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
-from gids.fetch.read_plan import ReadRules, read_lengths
+from gids.fetch.read_plan import read_lengths
 from gids.fetch.storage_model import StorageModel
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
@@ -142,7 +142,7 @@ def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatche
     row_bytes = {name: each.row_bytes for name, each in features.items()}
     rows = [_rows_of(recorded[number], row_bytes) for number in range(steps)]
     storage = storage_of(data, config)
-    reads = [read_lengths(each, _rules(config, storage)) for each in missing]
+    reads = [read_lengths(each, storage.rules) for each in missing]
     return {
         "steps": steps,
         "lines": lines,
@@ -179,12 +179,6 @@ def _pages_of_batches(
         return [page_trace(store, [recorded[number]]) for number in range(len(recorded))]
     finally:
         store.close()
-
-
-def _rules(config: RunConfig, storage: StorageModel) -> ReadRules:
-    """A GPU asks for single pages, whatever neighbours they have."""
-    on_gpu = config.loader.device != "cpu"
-    return ReadRules.page_by_page(config.loader.page_bytes) if on_gpu else storage.rules
 
 
 def _disk_s(storage: StorageModel, lengths: npt.NDArray[np.int64]) -> float:

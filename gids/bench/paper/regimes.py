@@ -138,8 +138,6 @@ TECHNIQUES: Mapping[str, Mapping[str, Any]] = {
     "gids-no-merging": {"contiguous": False},
     "gids-none": {"window": 0, "foresight": 0, "cpu_buffer": 0, "accumulate": 0, "contiguous": False},
 }
-#: Techniques that a GPU which reads by itself has not got.
-_OF_THE_HOST = ("gids-no-foresight", "gids-no-merging")
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,6 @@ def planned_runs(
     repetitions: int,
     loaders: tuple[str, ...] = (),
     techniques: bool = True,
-    device: str = "cpu",
 ) -> list[Run]:
     """All runs, in order: each repetition goes through all regimes, its loaders rotated; techniques last.
 
@@ -191,8 +188,6 @@ def planned_runs(
         Only these; empty: all of the regime.
     techniques : bool
         Whether those are turned off one by one, once each.
-    device : str
-        Where `gids` reads.
     """
     runs = []
     for repetition in range(repetitions):
@@ -203,8 +198,7 @@ def planned_runs(
             turn = [each for each in turn if repetition == 0 or each not in regime.once]
             runs += [Run(regime, name, repetition, position) for position, name in enumerate(turn)]
     if techniques:
-        there = [each for each in TECHNIQUES if device == "cpu" or each not in _OF_THE_HOST]
-        variants = [each for each in there if not loaders or "gids" in loaders]
+        variants = [each for each in TECHNIQUES if not loaders or "gids" in loaders]
         # A warm loader reads nothing, so there is nothing that a technique could do.
         runs += [
             Run(regime, name, 0, len(regime.loaders) + position)

@@ -63,7 +63,7 @@ def _head(config: RunConfig, folder: RunsFolder, regime: str, found: Mapping[str
 def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetitions: int) -> Result | None:
     """What is known of one regime; None before any of its runs has ended."""
     by_name: dict[str, dict[int, Result]] = {}
-    for run in planned_runs((regime,), repetitions, device=config.loader.device):
+    for run in planned_runs((regime,), repetitions):
         result = folder.result(run)
         if result is not None:
             by_name.setdefault(run.name, {})[run.repetition] = result
@@ -81,7 +81,7 @@ def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetit
         "own_bytes": facts["own_bytes"],
         "shares": {"cache": regime.cache_share, "cpu_buffer": regime.buffer_share},
         "published_hits": regime.published_hits,
-        "planned": _planned(regime, config.loader.device, repetitions, by_name),
+        "planned": _planned(regime, repetitions, by_name),
         "ceilings": ceilings,
         "loaders": loaders,
         "equal": {**equalities(_verified(by_name)), "repetitions": _same_rows(by_name)},
@@ -99,10 +99,8 @@ def regime_result(config: RunConfig, folder: RunsFolder, regime: Regime, repetit
     return found
 
 
-def _planned(
-    regime: Regime, device: str, repetitions: int, by_name: Mapping[str, Mapping[int, Result]]
-) -> Result:
-    planned: list[Run] = planned_runs((regime,), repetitions, device=device)
+def _planned(regime: Regime, repetitions: int, by_name: Mapping[str, Mapping[int, Result]]) -> Result:
+    planned: list[Run] = planned_runs((regime,), repetitions)
     made = sum(run.repetition in by_name.get(run.name, {}) for run in planned)
     return {"repetitions": repetitions, "runs": len(planned), "made": made}
 
