@@ -28,9 +28,9 @@ WORTHWHILE_GAIN = 0.1
 #: Expected reads of a group over those needed: what is expected is a few percent off.
 MARGIN = 1.1
 #: Weight of the last group in the share of planned reads that were really issued.
-_NEWEST = 0.5
+NEWEST = 0.5
 #: Expected reads below this are none.
-_NOTHING = 0.5
+NOTHING = 0.5
 _HISTORY = 400
 #: Of ``accumulate = "auto"``: this part of the available memory, at most so many bytes.
 _AUTO_PART = 16
@@ -85,6 +85,65 @@ class AccumulatorReport:
     history: tuple[tuple[int, int], ...] = ()
 
 
+class GroupPages:
+    """Mini-batches that are read together so far: their pages, and what reading those takes.
+
+    Parameters
+    ----------
+    storage : StorageModel
+
+    Attributes
+    ----------
+    n_batches : int
+    n_bytes : int
+        Memory of their features.
+    """
+
+    def __init__(self, storage: StorageModel) -> None:
+        self._storage = storage
+        self._pages: dict[str, Pages] = {}
+        self._tried: tuple[GroupMember, dict[str, Pages]] | None = None
+        self.n_batches = self.n_bytes = 0
+
+    def add(self, member: GroupMember) -> None:
+        """One mini-batch more."""
+        self._pages, self._tried = self._with(member), None
+        self.n_batches += 1
+        self.n_bytes += member.feature_bytes
+
+    def _with(self, member: GroupMember) -> dict[str, Pages]:
+        if self._tried is None or self._tried[0] is not member:
+            self._tried = member, _united(self._pages, member.pages)
+        return self._tried[1]
+
+    @property
+    def n_pages(self) -> int:
+        """Distinct ones."""
+        return sum(map(len, self._pages.values()))
+
+    def is_full(self, budget_bytes: int) -> bool:
+        """The next one is as large as those so far, most likely; so nothing waits for it to find that out."""
+        too_much = self.n_bytes * (self.n_batches + 1) > budget_bytes * self.n_batches
+        return too_much or self.n_batches == MAX_BATCHES
+
+    def planned_reads(self) -> int:
+        """Reads, if none of the pages are in memory."""
+        return sum(len(read_lengths(pages, self._storage.rules)) for pages in self._pages.values())
+
+    def gain(self, member: GroupMember) -> float:
+        """Share of the member's own device time that is saved by reading it together with the group."""
+        if self._storage.cost is None or self._storage.rules == _page_by_page(self._storage.rules):
+            return 0.0
+        alone = self._cost_us(member.pages)
+        together = self._cost_us(self._with(member))
+        return 1 - (together - self._cost_us(self._pages)) / alone if alone else 0.0
+
+    def _cost_us(self, pages: Mapping[str, Pages]) -> float:
+        assert self._storage.cost is not None
+        rules, cost = self._storage.rules, self._storage.cost
+        return sum(float(cost.cost_us(read_lengths(each, rules)).sum()) for each in pages.values())
+
+
 class Accumulator:
     """Decides from counts alone, so that the same mini-batches are always read together. Used by one thread.
 
@@ -106,8 +165,7 @@ class Accumulator:
         self._begin()
 
     def _begin(self) -> None:
-        self._pages: dict[str, Pages] = {}
-        self._count = self._bytes = 0
+        self._group = GroupPages(self._storage)
         self._complete = False
 
     def extend(self, waiting: Sequence[GroupMember]) -> GroupSize:
@@ -118,23 +176,24 @@ class Accumulator:
         waiting : sequence of GroupMember
             All of them; between two calls of :meth:`observe` it only gets longer.
         """
-        while not self._complete and self._count < len(waiting):
-            member = waiting[self._count]
-            if self._count and not self._wants(member):
+        while not self._complete and self._group.n_batches < len(waiting):
+            member = waiting[self._group.n_batches]
+            if self._group.n_batches and not self._wants(member):
                 self._complete = True
                 break
-            self._add(member)
-        return GroupSize(self._count, self._complete)
+            self._group.add(member)
+            self._complete = self._group.is_full(self._budget_bytes)
+        return GroupSize(self._group.n_batches, self._complete)
 
     def observe(self, reads: int) -> None:
         """The group was read, which took this many reads; the next one begins."""
-        planned = self._planned_reads()
+        planned = self._group.planned_reads()
         if planned > 0:
-            self._issued_share += _NEWEST * (reads / planned - self._issued_share)
+            self._issued_share += NEWEST * (reads / planned - self._issued_share)
         self._groups += 1
-        self._batches += self._count
+        self._batches += self._group.n_batches
         self._reads += reads
-        self._history = [*self._history[1 - _HISTORY :], (self._count, reads)]
+        self._history = [*self._history[1 - _HISTORY :], (self._group.n_batches, reads)]
         self._begin()
 
     def report(self) -> AccumulatorReport:
@@ -148,39 +207,15 @@ class Accumulator:
             tuple(self._history),
         )
 
-    def _add(self, member: GroupMember) -> None:
-        self._pages = _united(self._pages, member.pages)
-        self._count += 1
-        self._bytes += member.feature_bytes
-        # The next one is as large as those so far, most likely; so nothing waits for it to find that out.
-        too_much = self._bytes * (self._count + 1) > self._budget_bytes * self._count
-        self._complete = too_much or self._count == MAX_BATCHES
-
     def _wants(self, member: GroupMember) -> bool:
-        if self._bytes + member.feature_bytes > self._budget_bytes:
+        if self._group.n_bytes + member.feature_bytes > self._budget_bytes:
             return False
-        expected = self._planned_reads() * self._issued_share
-        if expected < _NOTHING:  # all is in memory: there is nothing to wait for
+        expected = self._group.planned_reads() * self._issued_share
+        if expected < NOTHING:  # all is in memory: there is nothing to wait for
             return False
         if expected < MARGIN * self.reads_needed:
             return True
-        return self._gain(member) >= WORTHWHILE_GAIN
-
-    def _planned_reads(self) -> int:
-        return sum(len(read_lengths(pages, self._storage.rules)) for pages in self._pages.values())
-
-    def _gain(self, member: GroupMember) -> float:
-        """Share of the member's own device time that is saved by reading it together with the group."""
-        if self._storage.cost is None or self._storage.rules == _page_by_page(self._storage.rules):
-            return 0.0
-        alone = self._cost_us(member.pages)
-        together = self._cost_us(_united(self._pages, member.pages))
-        return 1 - (together - self._cost_us(self._pages)) / alone if alone else 0.0
-
-    def _cost_us(self, pages: Mapping[str, Pages]) -> float:
-        assert self._storage.cost is not None
-        rules, cost = self._storage.rules, self._storage.cost
-        return sum(float(cost.cost_us(read_lengths(each, rules)).sum()) for each in pages.values())
+        return self._group.gain(member) >= WORTHWHILE_GAIN
 
 
 def accumulate_bytes(value: int | str) -> int:

@@ -15,6 +15,7 @@ from bam.config import parse_kind
 from bam.errors import ConfigError
 from gids.errors import UnknownNodeType
 from gids.fetch.accumulator import accumulate_bytes
+from gids.fetch.cuda.grouping import GROUPS
 from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features, row_sources
 from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.cuda.tables import RowSource
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 #: Of ``accumulate="auto"`` on a GPU: this part of its free memory, at most so many bytes.
 _AUTO_PART = 16
-_AUTO_BYTES = 2 * 2**30
+_AUTO_BYTES = 4 * 2**30
 #: Features of mini-batches in the GPU's memory beside those that wait: being read, handed out, trained on.
 _MORE_BATCHES = 4
 
@@ -208,9 +209,11 @@ def _gpu_sampler(request: PathRequest, device: torch.device) -> NeighborSampler 
 
 def _held_bytes(request: PathRequest, batch: _BatchBytes, sources: Mapping[str, RowSource]) -> int:
     """The GPU's memory that mini-batches take: features of those under way, ids of those looked ahead for."""
-    # "auto" takes a sixteenth of what is free, less than what is left for others (gids.fetch.cuda.budget).
+    # "auto" takes twice a sixteenth of what is free: less than what is left for others (see budget.py).
     budget = 0 if request.accumulate == "auto" else accumulate_bytes(request.accumulate)
-    held = max(batch.features * (request.prefetch + _MORE_BATCHES), budget)
+    held = batch.features * (request.prefetch + _MORE_BATCHES)
+    # Whether mini-batches are read together depends on what `gids calibrate` left.
+    held = held + GROUPS * budget if request.settings.contiguous else max(held, budget)
     window = parse_window(request.window, 0)
     n_ahead = _MORE_BATCHES + min(window.max_batches, len(request.seeds))
     stored = {name for name, source in sources.items() if source.rows is None}

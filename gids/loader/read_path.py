@@ -14,6 +14,7 @@ import torch
 from gids.fetch.accumulator import Accumulator, AccumulatorReport
 from gids.fetch.cuda.ahead import ReadAhead
 from gids.fetch.cuda.fetcher import GpuFetcher
+from gids.fetch.cuda.grouping import Grouping
 from gids.fetch.cuda.store import GpuFeatureStore
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.fetcher import Fetcher
@@ -176,6 +177,7 @@ class GpuPath(ReadPath):
             self._features,
             streams,
             self._ahead,
+            Grouping(self._features.storage, self._budget[0], self._features.merges),
             window,
             n_batches - first_batch,
             n_batches,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 
 from bam.array.device_group import DeviceGroup, DeviceGroupGather
@@ -16,6 +18,17 @@ from gids.fetch.cuda.streams import CudaStreams, HostStreams, Streams
 from gids.fetch.cuda.tables import GpuTable, in_request_order
 from gids.fetch.expected_requests import ExpectedRequests
 from gids.fetch.storage_model import StorageModel
+
+
+class Tier(Enum):
+    """Where a row is for good: nowhere but in the files, in pinned memory (or the host's), in the GPU's."""
+
+    STORED = 0
+    PINNED = 1
+    RESIDENT = 2
+
+
+N_TIERS = len(Tier)
 
 
 class GpuFeatureStore:
@@ -61,6 +74,7 @@ class GpuFeatureStore:
         self.keeps_all, self.settled, self.requests = keeps_all, False, requests
         self._pinned, self._resident = dict(pinned), dict(resident)
         self._load = load
+        self._members: dict[tuple[Tier, str], torch.Tensor] = {}
         self._lock = threading.Lock()
         self._clock = 0
 
@@ -99,6 +113,31 @@ class GpuFeatureStore:
     def resident(self) -> dict[str, ConstantRows]:
         """Rows in the GPU's memory for good at this moment, by node type."""
         return {name: placed.now() for name, placed in self._resident.items()}
+
+    @property
+    def is_filling(self) -> bool:
+        """Not all of the constant rows are there yet."""
+        held = [*self._pinned.values(), *self._resident.values()]
+        return any(each.buffer.n_loaded < each.buffer.n_rows for each in held)
+
+    def tiers_of(self, table: GpuTable, rows: torch.Tensor) -> torch.Tensor:
+        """:class:`Tier` of each row once the constant rows are there, int64; on the current stream."""
+        found = torch.full_like(rows, (Tier.PINNED if table.in_memory else Tier.STORED).value)
+        # Kernels look in the GPU's own memory first.
+        for tier, held in ((Tier.PINNED, self._pinned), (Tier.RESIDENT, self._resident)):
+            placed = held.get(table.name)
+            if placed is not None:
+                found[self._holds(tier, table.name, placed, rows)] = tier.value
+        return found
+
+    def _holds(self, tier: Tier, name: str, placed: PlacedRows, rows: torch.Tensor) -> torch.Tensor:
+        row_set = placed.buffer.row_set
+        if row_set is None:
+            return rows < placed.buffer.n_rows
+        if (tier, name) not in self._members:
+            words = torch.from_numpy(row_set.words.view(np.uint8))  # row r: bit r % 8 of byte r // 8
+            self._members[tier, name] = words.to(self.device)
+        return (self._members[tier, name][rows >> 3].long() >> (rows & 7) & 1).bool()
 
     def begin(
         self,

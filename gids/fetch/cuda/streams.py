@@ -1,4 +1,4 @@
-"""Streams that the loader works on: one samples, one reads. Nothing waits for the whole device."""
+"""Streams that the loader works on: one samples, one reads, one divides what was read."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ class Streams(ABC):
         """Within it, torch queues on the stream that reads, which is the store's own."""
 
     @abstractmethod
+    def handing(self, stage: str) -> AbstractContextManager[object]:
+        """Within it, torch queues on the stream that divides what was read, which waits for neither."""
+
+    @abstractmethod
     def waiting(self, stage: str) -> AbstractContextManager[object]:
         """An NVTX range alone, for what the host does or waits for."""
 
@@ -58,6 +62,9 @@ class HostStreams(Streams):
     def reading(self, stage: str) -> AbstractContextManager[object]:
         return nullcontext()
 
+    def handing(self, stage: str) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def waiting(self, stage: str) -> AbstractContextManager[object]:
         return nullcontext()
 
@@ -82,7 +89,7 @@ class CudaStreams(Streams):
 
     def __init__(self, device: torch.device, reading_address: int) -> None:
         self.device = device
-        self._sample = _cuda.Stream(device)
+        self._sample, self._hand = _cuda.Stream(device), _cuda.Stream(device)
         self._read = _cuda.ExternalStream(reading_address, device)
 
     def sampling(self, stage: str) -> AbstractContextManager[object]:
@@ -90,6 +97,9 @@ class CudaStreams(Streams):
 
     def reading(self, stage: str) -> AbstractContextManager[object]:
         return _Stage(self._read, stage)
+
+    def handing(self, stage: str) -> AbstractContextManager[object]:
+        return _Stage(self._hand, stage)
 
     def waiting(self, stage: str) -> AbstractContextManager[object]:
         return _Range(stage)

@@ -16,7 +16,9 @@ import gids
 from gids.bench.data import prepare_data
 from gids.config import run_config
 from gids.errors import GpuMemoryExceeded
+from gids.fetch.calibration import Calibration, Point, store_calibration
 from gids.fetch.cuda.store import GpuFeatureStore
+from gids.fetch.device_identity import DeviceIdentity
 from gids.fetch.expected_requests import HotnessMethod, save_expected
 from gids.fetch.hotness_methods import expect_requests
 from gids.graph.dataset import Dataset
@@ -247,6 +249,82 @@ def check_resume(machine: Machine, folder: Path) -> None:
                 assert torch.equal(torch.diff(seeds.cpu()), torch.ones(len(seeds) - 1, dtype=torch.int64))
     finally:
         store.close()
+
+
+def calibrate_long_reads_cheap(store: Path) -> None:
+    """As if of its disk: 20,000 reads a second, 400 MB/s, so near pages are worth reading together."""
+    points = tuple(
+        Point(length, 16, min(20_000.0, 4e8 / length)) for length in (2**power for power in range(9, 18))
+    )
+    found = Calibration(DeviceIdentity.of_path(store), "uring", True, 2**30, points)
+    store_calibration(found, store)
+
+
+def check_groups(machine: Machine, folder: Path, method: str, settings: Mapping[str, Any]) -> None:
+    """Mini-batches that are read together are those read alone, and are counted as a plain model says."""
+    path = make_data(folder, method)
+    calibrate_long_reads_cheap(path)
+    dataset = gids.open_dataset(path)
+    plain = plain_epoch(dataset, batch_size=20)
+    read: dict[bool, int] = {}
+    for together in (False, True):
+        store = machine.open_store(dataset, page_bytes=512, **settings)
+        try:
+            store.wait_until_loaded()
+            with open_loader(
+                machine, dataset, store, batch_size=20, window=2, accumulate="1MiB" if together else 0
+            ) as loader:
+                for got, expected in zip(loader, plain, strict=True):
+                    equal_batches(got, expected)
+                    for name, counts in got.counts.items():
+                        check_tiers(counts, dataset.features[name], store, got.nodes[name])
+                metrics = loader.metrics()
+            read[together] = metrics.total.pages_read
+            asked = store.group.stats()
+            assert metrics.total.pages_read == asked.misses
+            # The distinct rows of a group are asked for once.
+            assert (asked.rows < metrics.total.rows_requested) == together
+        finally:
+            store.close()
+    assert read[True] < read[False]
+
+
+def check_tiers(counts: Any, features: Any, store: GpuFeatureStore, nodes: Any) -> None:
+    """Rows of one type by where they came from: exact, as far as they are in memory for good."""
+    rows = features.rows_of(np.asarray(torch.as_tensor(nodes).cpu()))
+    resident = np.isin(rows, members(store.resident().get(features.node_type)))
+    pinned = np.isin(rows, members(store.constant().get(features.node_type))) & ~resident
+    assert counts.rows_requested == len(rows)
+    assert counts.rows_resident == resident.sum()
+    assert counts.rows_constant == (resident | pinned).sum()
+    assert counts.rows_cache + counts.rows_joined + counts.rows_storage == len(rows) - counts.rows_constant
+    assert counts.bytes_useful == (len(rows) - counts.rows_constant) * features.row_bytes
+
+
+#: (hotness method, settings of the store); constant rows as a range, as a set, and none.
+GROUPED: list[tuple[str, dict[str, Any]]] = [
+    ("", {"cache": "1KiB"}),
+    ("", {"cache": "5%", "cpu_buffer": "20%", "gpu_buffer": "10%"}),
+    ("measured", {"cache": "10%", "cpu_buffer": "20%", "gpu_buffer": "10%"}),
+]
+
+
+def check_a_page_that_fails_in_a_group(machine: Machine, folder: Path, store: GpuFeatureStore) -> None:
+    """The mini-batches before the one that needs it arrive; then its error; a loader goes on from there."""
+    dataset = gids.open_dataset(folder / "store")
+    plain, taken = plain_epoch(dataset, batch_size=20), []
+    with open_loader(machine, dataset, store, batch_size=20, window=2, accumulate="1MiB") as loader:
+        failed = 0
+        while len(taken) < len(plain):
+            try:
+                taken.extend(loader)
+            except bam.StorageError:
+                failed += 1
+                assert failed < 50
+                loader.load_state_dict(loader.state_dict())
+        assert failed >= 1
+        for got, expected in zip(taken, plain, strict=True):
+            equal_batches(got, expected)
 
 
 def check_memory_is_asked_for_first(machine: Machine, folder: Path) -> None:

@@ -79,6 +79,33 @@ def test_constant_rows_come_in_bulk(machine: checks.Machine, tmp_path: Path) -> 
     checks.check_constant_rows_come_in_bulk(machine, tmp_path)
 
 
+@pytest.mark.parametrize(("method", "settings"), checks.GROUPED)
+def test_mini_batches_are_read_together(
+    machine: checks.Machine, tmp_path: Path, method: str, settings: dict[str, Any]
+) -> None:
+    checks.check_groups(machine, tmp_path, method, settings)
+
+
+def test_a_page_fails_that_a_group_needs(
+    machine: checks.Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = checks.make_data(tmp_path)
+    checks.calibrate_long_reads_cheap(path)
+    # Of a group, page by page, and of the mini-batches that need it; in the end it can be read again.
+    rules = [FaultRule(FaultKind.ERROR, probability=0.5, max_injections=2500)]
+    store = open_store(
+        gids.open_dataset(path),
+        cache="1KiB",
+        page_bytes=512,
+        wrap=lambda engine: NativeFaultEngine(engine, rules),
+    )
+    try:
+        checks.check_a_page_that_fails_in_a_group(machine, tmp_path, store)
+    finally:
+        store.close()
+    assert "mini-batches are read one by one" in caplog.text
+
+
 def test_memory_is_asked_for_first(machine: checks.Machine, tmp_path: Path) -> None:
     checks.check_memory_is_asked_for_first(machine, tmp_path)
 

@@ -1,0 +1,71 @@
+"""Which mini-batches a GPU reads together: those whose pages lie near each other, or are the same.
+
+The part of the storage access accumulator (:mod:`gids.fetch.accumulator`) that merges. Their distinct rows
+are gathered once, in rising order, so that the controller reads neighbouring pages together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gids.fetch.accumulator import NEWEST, NOTHING, WORTHWHILE_GAIN, GroupMember, GroupPages, GroupSize
+from gids.fetch.storage_model import StorageModel
+
+#: Groups under way: one is handed out while the next is read.
+GROUPS = 2
+
+
+class Grouping:
+    """Decides from counts alone, never from time. Used by one thread.
+
+    Parameters
+    ----------
+    storage : StorageModel
+    budget_bytes : int
+        Memory of the features of a group, were none of them shared; 0: mini-batches are read one by one.
+    merges : bool
+        Whether neighbouring pages are read together at all.
+
+    Attributes
+    ----------
+    on : bool
+        Whether anything is grouped: what longer reads cost must have been measured (`gids calibrate`).
+    """
+
+    def __init__(self, storage: StorageModel, budget_bytes: int, merges: bool = True) -> None:
+        self._storage, self._budget_bytes = storage, budget_bytes
+        self.on = merges and budget_bytes > 0 and storage.cost is not None
+        self._read_share = 1.0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._group, self._complete = GroupPages(self._storage), False
+
+    def extend(self, waiting: Sequence[GroupMember]) -> GroupSize:
+        """The group so far, after looking at those that wait; as :meth:`Accumulator.extend`."""
+        while not self._complete and self._group.n_batches < len(waiting):
+            member = waiting[self._group.n_batches]
+            if self._group.n_batches and not self._wants(member):
+                self._complete = True
+                break
+            self._group.add(member)
+            self._complete = not self.on or self._group.is_full(self._budget_bytes)
+        return GroupSize(self._group.n_batches, self._complete)
+
+    def _wants(self, member: GroupMember) -> bool:
+        if self._group.n_bytes + member.feature_bytes > self._budget_bytes:
+            return False
+        if self._group.n_pages * self._read_share < NOTHING:  # all is in memory
+            return False
+        return self._group.gain(member) >= WORTHWHILE_GAIN
+
+    def begun(self) -> int:
+        """The group is being read, and the next one begins; distinct pages of its rows."""
+        n_pages = self._group.n_pages
+        self._begin()
+        return n_pages
+
+    def observe(self, n_pages: int, n_read: int) -> None:
+        """Of the `n_pages` of a group so many were read, and not in the cache."""
+        if n_pages:
+            self._read_share += NEWEST * (n_read / n_pages - self._read_share)
