@@ -32,7 +32,12 @@ def describe_machine(path: Path) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the working tree this package lies in, with `-dirty`; empty when it is not in one."""
+    """The commit of the working tree this package lies in, with `-dirty`; empty when it is not in one.
+
+    A copy without its history is told by the environment: ``BAM_COMMIT``.
+    """
+    if told := os.environ.get("BAM_COMMIT"):
+        return told
     folder = Path(__file__).parent
     try:
         found = subprocess.run(

@@ -16,7 +16,7 @@ PYTHON=${PYTHON:-python3}
 BENCH_FILE=${BENCH_FILE:-build/bench-gpu.bin}
 DATA=${DATA:-build/gpu-data}
 # All but those of kvikio, which may not be installed.
-EXPECTED_TESTS=${EXPECTED_TESTS:-124}
+EXPECTED_TESTS=${EXPECTED_TESTS:-128}
 PART_TIMEOUT=${PART_TIMEOUT:-1200}
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 BAM_GPU_REQUIRED=1
 export BAM_NATIVE_LIBRARY=$PWD/build/gpu/libbam_native.so

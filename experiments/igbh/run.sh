@@ -5,7 +5,7 @@
 #
 # paper ends before TOTAL_S seconds since the start are over, with the runs made so far in OUT/runs. Put that folder
 # where FROM says, and the next call goes on: on this machine, or on another one of its kind. A run is one loader,
-# once, in one regime.
+# once, in one regime. BAM_COMMIT: of this copy, where it has no history.
 #
 # Environment: PYTHON; DEVICE (cuda); GIDS_DATA (data: 26 GB for IGBH-small); FROM (runs/paper); TOTAL_S (570);
 # REGIMES (small-cold small-steady full); LOADERS (all; separated by commas); REPETITIONS (3); STEPS (100);

@@ -113,7 +113,7 @@ class DataLoader:
     accumulate : int or str
         Bytes of features that may be read together, so that storage always has enough reads under way and
         near pages become one read; 0: each mini-batch is read alone. ``"auto"``: a sixteenth of the memory
-        that is available, at most 256 MiB, on a GPU 4 GiB. Up to twice as much is in memory at a time.
+        that is available, at most 256 MiB, on a GPU 8 GiB. Up to twice as much is in memory at a time.
     contiguous : bool
         Merge pages that lie near each other into longer reads, as far as `gids calibrate` found that to pay.
     ssd : SsdFacts, optional

@@ -36,13 +36,14 @@ logger = logging.getLogger(__name__)
 
 #: Of ``accumulate="auto"`` on a GPU: this part of its free memory, at most so many bytes.
 _AUTO_PART = 16
-_AUTO_BYTES = 4 * 2**30
+_AUTO_BYTES = 8 * 2**30
 #: Features of mini-batches in the GPU's memory beside those that wait: being read, handed out, trained on.
 _MORE_BATCHES = 4
 
 
-#: A mini-batch of 64 Ki pages is one part: fewer launches, and reads of whole mini-batches under way.
-READ_PATH = bam.GpuSettings(staging="512MiB", flights=2, read_depth=512)
+#: A mini-batch of 64 Ki pages is one part: fewer launches, and reads of whole mini-batches under way. Queues
+#: have room for the pages of both parts, twice: a kernel that waits for room keeps the GPU from other work.
+READ_PATH = bam.GpuSettings(staging="512MiB", flights=2, read_depth=512, queue_slots=8192)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,12 +178,20 @@ def _shared_gpu(request: PathRequest, features: GpuFeatureStore) -> OpenedPath:
     return OpenedPath(features, _gpu_path(request, _gpu_sampler(request, features.device), features))
 
 
+def gpu_accumulate_bytes(value: int | str, free_bytes: int) -> int:
+    """Bytes that the setting `accumulate` stands for on a GPU with so much free memory.
+
+    Raises
+    ------
+    ConfigError
+    """
+    return min(free_bytes // _AUTO_PART, _AUTO_BYTES) if value == "auto" else accumulate_bytes(value)
+
+
 def _gpu_path(
     request: PathRequest, sampler: NeighborSampler | CudaSampler, features: GpuFeatureStore
 ) -> GpuPath:
-    budget = accumulate_bytes(request.accumulate)
-    if request.accumulate == "auto":
-        budget = min(features.group.store.gpu.free_bytes() // _AUTO_PART, _AUTO_BYTES)
+    budget = gpu_accumulate_bytes(request.accumulate, features.group.store.gpu.free_bytes())
     return GpuPath(
         request.graph,
         sampler,

@@ -177,7 +177,7 @@ class GpuPath(ReadPath):
             self._features,
             streams,
             self._ahead,
-            Grouping(self._features.storage, self._budget[0], self._features.merges),
+            Grouping(self._features.storage, self._budget[0], self._features.n_pages, self._features.merges),
             window,
             n_batches - first_batch,
             n_batches,

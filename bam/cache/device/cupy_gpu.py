@@ -33,6 +33,7 @@ from bam.storage.bulk.memory import BulkMemory
 _PINNED_ALIGNMENT = 4096
 # CU_MEMHOSTREGISTER_* of cuda.h
 _PORTABLE, _DEVICE_MAPPED, _IO_MEMORY = 1, 2, 4
+_MEMORY_TYPE, _HOST_MEMORY = 2, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_HOST
 _ALREADY_REGISTERED = 712  # CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -387,7 +388,10 @@ class _Kernels:
         """Pin host memory for the GPU, or map a device's registers; its address for kernels."""
         flags = _PORTABLE | _DEVICE_MAPPED | (_IO_MEMORY if registers else 0)
         status = self._driver.cuMemHostRegister_v2(c_void_p(address), c_size_t(n_bytes), flags)
-        pinned_already = status == _ALREADY_REGISTERED  # by its owner, such as torch's pin_memory()
+        # By its owner: registered like this, or, as by torch's pin_memory(), allocated that way.
+        pinned_already = status == _ALREADY_REGISTERED or (
+            status != 0 and self._is_pinned(address) and self._is_pinned(address + n_bytes - 1)
+        )
         if status and not pinned_already:
             raise ConfigError(
                 "in_place",
@@ -402,6 +406,11 @@ class _Kernels:
             self.unregister(address)
         self._check(status)
         return int(found.value or 0)
+
+    def _is_pinned(self, address: int) -> bool:
+        kind = c_uint(0)
+        status = self._driver.cuPointerGetAttribute(byref(kind), _MEMORY_TYPE, c_void_p(address))
+        return bool(status == 0 and kind.value == _HOST_MEMORY)
 
     def unregister(self, address: int) -> None:
         """Undo :meth:`register`; no kernel may use it any more."""

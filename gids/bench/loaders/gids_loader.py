@@ -22,6 +22,7 @@ from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.graph.graph import Graph
 from gids.loader.loader import DataLoader
+from gids.loader.open_path import READ_PATH
 from gids.sampling.block import SampledBatch
 from gids.sampling.launch import Seeds
 from gids.sampling.neighbor import NeighborSampler
@@ -122,7 +123,7 @@ class GidsLoader(BenchLoader):
             "read_depth": loader.gpu_read_depth,
         }
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value}
-        return bam.GpuSettings(**chosen) if chosen and self.device.is_gpu else None
+        return replace(READ_PATH, **chosen) if chosen and self.device.is_gpu else None
 
     def warm_up(self, work: Work) -> None:
         deliveries = self.deliver(work)

@@ -19,11 +19,14 @@ from gids.bench.recorded import RecordedBatches
 from gids.bench.run_plan import storage_of
 from gids.bench.sources import BatchPlan, SampledSource
 from gids.config.sections import RunConfig
+from gids.fetch.accumulator import GroupMember, accumulate_bytes
 from gids.fetch.constant_buffer import parse_share
+from gids.fetch.cuda.grouping import Grouping
 from gids.fetch.feature_store import FeatureStore
 from gids.fetch.open import FeatureSettings, open_features
 from gids.fetch.read_plan import read_lengths
 from gids.fetch.storage_model import StorageModel
+from gids.loader.open_path import gpu_accumulate_bytes
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
@@ -54,7 +57,16 @@ def measure_bounds(job: Job, data: LoaderData, plan: BatchPlan, recorded: Record
         "deliver_s": _deliver_s(recorded),
         "sampler_s": _sampler_s(data, plan),
         "host_to_device_bytes_per_s": _copy_rate(device),
+        "accumulate_bytes": _accumulate_bytes(config, device),
     }
+
+
+def _accumulate_bytes(config: RunConfig, device: TrainingDevice) -> int:
+    """Features that `gids` reads together at most, where it reads."""
+    if not device.is_gpu:
+        return accumulate_bytes(config.loader.accumulate)
+    free_bytes, _ = torch.cuda.mem_get_info(device.device)
+    return gpu_accumulate_bytes(config.loader.accumulate, free_bytes)
 
 
 def _compute_s(
@@ -116,7 +128,9 @@ def _copy_rate(device: TrainingDevice) -> float | None:
     return _COPY_BYTES / best
 
 
-def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatches) -> dict[str, Any]:
+def reading_bounds(
+    data: LoaderData, config: RunConfig, recorded: RecordedBatches, together_bytes: int = 0
+) -> dict[str, Any]:
     """Pages that have to be read in a regime, and what the cost model expects them to take.
 
     Parameters
@@ -125,6 +139,8 @@ def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatche
     config : RunConfig
         Of loader `gids` in the regime.
     recorded : RecordedBatches
+    together_bytes : int
+        Features that are read together at most, by the cost model; the optimum reads each mini-batch alone.
     """
     loader, features = config.loader, data.dataset.features
     features_bytes = sum(each.n_rows * each.row_bytes for each in features.values())
@@ -133,30 +149,27 @@ def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatche
     lines = max(1, cache_bytes // page_bytes)
     all_pages = _pages_of_batches(data, page_bytes, 0, recorded)
     pages = _pages_of_batches(data, page_bytes, loader.cpu_buffer, recorded)
-    before = sum(map(len, pages)) if config.bench.warm else 0
-    passes = [*pages, *pages] if config.bench.warm else pages
-    missed = missing_accesses(np.concatenate(passes), lines)[before:]
-    ends = np.cumsum([len(each) for each in pages])[:-1]
-    missing = [part[is_missed] for part, is_missed in zip(pages, np.split(missed, ends), strict=True)]
+    missing = _missing(pages, lines, config.bench.warm)
+    n_missing = sum(map(len, missing))
     steps = len(pages)
     row_bytes = {name: each.row_bytes for name, each in features.items()}
     rows = [_rows_of(recorded[number], row_bytes) for number in range(steps)]
     storage = storage_of(data, config)
-    reads = [read_lengths(each, storage.rules) for each in missing]
+    sizes = [sum(each[name] * row_bytes[name] for name in each) for each in rows]
+    groups = _groups(pages, sizes, Grouping(storage, together_bytes, int(all_pages[0].max(initial=0))))
+    reads = [read_lengths(each, storage.rules) for each in _missing(groups, lines, config.bench.warm)]
     return {
         "steps": steps,
         "lines": lines,
         "features_bytes": features_bytes,
         "rows": mean(sum(each.values()) for each in rows),
-        "batch_bytes": mean(sum(each[name] * row_bytes[name] for name in each) for each in rows),
+        "batch_bytes": mean(sizes),
         "pages": sum(map(len, all_pages)) / steps,
         "pages_not_constant": sum(map(len, pages)) / steps,
         "cache_alone_hits": 1 - float(missing_accesses(np.concatenate(all_pages), lines).mean()),
-        "optimal_pages": int(missed.sum()) / steps,
+        "optimal_pages": n_missing / steps,
         # What a GPU has not got in its cache: constant rows, which it reads in host memory, and what is read.
-        "copied_bytes": page_bytes
-        * (sum(map(len, all_pages)) - sum(map(len, pages)) + int(missed.sum()))
-        / steps,
+        "copied_bytes": page_bytes * (sum(map(len, all_pages)) - sum(map(len, pages)) + n_missing) / steps,
         "distinct_pages": len(np.unique(np.concatenate(pages))),
         "edges": mean(recorded[number].num_edges for number in range(steps)),
         "model": {
@@ -164,8 +177,31 @@ def reading_bounds(data: LoaderData, config: RunConfig, recorded: RecordedBatche
             "read_bytes": sum(int(each.sum()) for each in reads) / steps,
             "disk_s": sum(_disk_s(storage, each) for each in reads) / steps,
             "storage": storage.source,
+            "batches_together": steps / len(groups),
         },
     }
+
+
+def _missing(pages: list[Pages], lines: int, warm: bool) -> list[Pages]:
+    """Those of each list that Belady's optimum reads; `warm`: after it has read all lists once."""
+    passes = [*pages, *pages] if warm else pages
+    missed = missing_accesses(np.concatenate(passes), lines)[sum(map(len, pages)) if warm else 0 :]
+    ends = np.cumsum([len(each) for each in pages])[:-1]
+    return [part[is_missed] for part, is_missed in zip(pages, np.split(missed, ends), strict=True)]
+
+
+def _groups(pages: list[Pages], sizes: list[int], grouping: Grouping) -> list[Pages]:
+    """Distinct pages of mini-batches that are read together."""
+    members = [
+        GroupMember({"": grouping.sampled(each)}, size) for each, size in zip(pages, sizes, strict=True)
+    ]
+    found, first = [], 0
+    while first < len(pages):
+        n_batches = grouping.extend(members[first:]).n_batches
+        grouping.begun()
+        found.append(np.unique(np.concatenate(pages[first : first + n_batches])))
+        first += n_batches
+    return found
 
 
 def _pages_of_batches(

@@ -56,8 +56,9 @@ def step_model(facts: Mapping[str, Any], measured_s: float) -> dict[str, Any]:
     -------
     dict
         ``predicted_s``: the longest of what goes on at the same time, reading at the calibrated cost of the
-        reads that Belady's optimum leaves; ``limited_by``; ``measured_s``; ``error``, signed, as a share of
-        what was measured.
+        reads that Belady's optimum leaves of groups of mini-batches, and its share of the training on the
+        last group, beside which nothing is read; ``limited_by``; ``measured_s``; ``error``, signed, as a
+        share of what was measured.
     """
     rate = facts["host_to_device_bytes_per_s"]
     parts = {
@@ -67,7 +68,8 @@ def step_model(facts: Mapping[str, Any], measured_s: float) -> dict[str, Any]:
         "sampling": facts["deliver_s"],
     }
     limited_by = max(parts, key=parts.__getitem__)
-    predicted_s = parts[limited_by]
+    rest_s = 0.0 if limited_by == "compute" else facts["compute_s"] * facts["model"]["batches_together"]
+    predicted_s = parts[limited_by] + rest_s / facts["steps"]
     return {
         "predicted_s": predicted_s,
         "limited_by": limited_by,

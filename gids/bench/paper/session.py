@@ -204,8 +204,9 @@ class _Session:
 
     def _find_facts(self, regime: Regime) -> dict[str, Any]:
         config = regime.applied(self._config, self._features_bytes)
-        reading = reading_bounds(self._data, config, open_recorded(self._job.recorded))
-        facts = {"bounds": {**self._step_bounds(), **reading}, "limit_bytes": 0, "own_bytes": 0}
+        alone, recorded = self._step_bounds(), open_recorded(self._job.recorded)
+        reading = reading_bounds(self._data, config, recorded, alone["accumulate_bytes"])
+        facts = {"bounds": {**alone, **reading}, "limit_bytes": 0, "own_bytes": 0}
         if regime.limited:
             own = self._settings.own_bytes or self._own_bytes(config)
             shares = regime.cache_bytes(self._features_bytes) + regime.buffer_bytes(self._features_bytes)

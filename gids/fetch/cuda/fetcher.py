@@ -182,7 +182,7 @@ class GpuFetcher:
             return GpuPlan(batch, rows, tuple(firsts), places, pages, member, self._streams.mark())
 
     def _pages_to_read(self, parts: list[torch.Tensor]) -> dict[str, Pages]:
-        """Of rows that are not constant; whether they are cached only the GPU knows."""
+        """Of rows that are not constant, some; whether they are cached only the GPU knows."""
         if not self._grouping.on or self._store.settled:
             return {}
         found: list[torch.Tensor] = []
@@ -190,7 +190,7 @@ class GpuFetcher:
             if not table.in_memory:
                 stored = rows[self._store.tiers_of(table, rows) == Tier.STORED.value]
                 found += table.pages_of(stored, self._store.page_bytes)
-        return {"": torch.unique(torch.cat(found)).cpu().numpy()}
+        return {"": torch.unique(self._grouping.sampled(torch.cat(found))).cpu().numpy()}
 
     def _pages(self, parts: list[torch.Tensor]) -> torch.Tensor:
         found: list[torch.Tensor] = []

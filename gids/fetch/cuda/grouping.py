@@ -7,12 +7,18 @@ are gathered once, in rising order, so that the controller reads neighbouring pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from gids.fetch.accumulator import NEWEST, NOTHING, WORTHWHILE_GAIN, GroupMember, GroupPages, GroupSize
 from gids.fetch.storage_model import StorageModel
 
 #: Groups under way: one is handed out while the next is read.
 GROUPS = 2
+#: Of a large store a share of its pages says enough, in runs of so many: what lies near stays near.
+_SAMPLED_PAGES, _RUN_SHIFT = 2**18, 8
+_SPREAD = 0x9E3779B1  # odd: the runs that are looked at lie all over the store
+
+PageNumbers = TypeVar("PageNumbers")
 
 
 class Grouping:
@@ -23,6 +29,8 @@ class Grouping:
     storage : StorageModel
     budget_bytes : int
         Memory of the features of a group, were none of them shared; 0: mini-batches are read one by one.
+    n_pages : int
+        Of the whole store.
     merges : bool
         Whether neighbouring pages are read together at all.
 
@@ -32,11 +40,22 @@ class Grouping:
         Whether anything is grouped: what longer reads cost must have been measured (`gids calibrate`).
     """
 
-    def __init__(self, storage: StorageModel, budget_bytes: int, merges: bool = True) -> None:
+    def __init__(
+        self, storage: StorageModel, budget_bytes: int, n_pages: int = 0, merges: bool = True
+    ) -> None:
         self._storage, self._budget_bytes = storage, budget_bytes
         self.on = merges and budget_bytes > 0 and storage.cost is not None
+        self._one_in = 1 << max(0, (n_pages // _SAMPLED_PAGES).bit_length() - 1)
         self._read_share = 1.0
         self._begin()
+
+    def sampled(self, pages: PageNumbers) -> PageNumbers:
+        """Those of `pages` (int64 array or tensor) that a :class:`GroupMember` is to have."""
+        if self._one_in == 1:
+            return pages
+        numbers: Any = pages
+        found: PageNumbers = numbers[((numbers >> _RUN_SHIFT) * _SPREAD >> 16 & (self._one_in - 1)) == 0]
+        return found
 
     def _begin(self) -> None:
         self._group, self._complete = GroupPages(self._storage), False
@@ -60,12 +79,12 @@ class Grouping:
         return self._group.gain(member) >= WORTHWHILE_GAIN
 
     def begun(self) -> int:
-        """The group is being read, and the next one begins; distinct pages of its rows."""
-        n_pages = self._group.n_pages
+        """The group is being read, and the next one begins; about how many distinct pages it has."""
+        n_pages = self._group.n_pages * self._one_in
         self._begin()
         return n_pages
 
     def observe(self, n_pages: int, n_read: int) -> None:
         """Of the `n_pages` of a group so many were read, and not in the cache."""
         if n_pages:
-            self._read_share += NEWEST * (n_read / n_pages - self._read_share)
+            self._read_share += NEWEST * (min(1.0, n_read / n_pages) - self._read_share)

@@ -26,7 +26,8 @@ class GpuPlan:
     pages : int64 tensor, optional
         Rising; None where nothing is looked ahead for.
     member : GroupMember
-        Its pages that are to be read, on the host, where mini-batches are read together; else none of them.
+        Pages that are to be read, as :meth:`gids.fetch.cuda.grouping.Grouping.sampled`, on the host, where
+        mini-batches are read together; else none.
     ready : object
         Mark after all of it.
     """

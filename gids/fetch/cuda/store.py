@@ -89,6 +89,11 @@ class GpuFeatureStore:
         return self.group.store.page_bytes
 
     @property
+    def n_pages(self) -> int:
+        """Of all its rows."""
+        return -(-self.group.store.layout.logical_bytes // self.page_bytes)
+
+    @property
     def cache_bytes(self) -> int:
         """Pages that the cache holds, in bytes."""
         cache = self.group.store.cache

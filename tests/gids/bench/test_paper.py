@@ -164,7 +164,8 @@ def test_pages_to_read_follow_from_sizes(folder: RunsFolder) -> None:
     assert 0 <= full["cache_alone_hits"] < cold["cache_alone_hits"] < 1
     for facts in (cold, full):
         assert 0 < facts["model"]["reads"] <= facts["optimal_pages"] * 1.001
-        assert facts["model"]["read_bytes"] >= facts["optimal_pages"] * 4096 * 0.999
+        assert facts["model"]["read_bytes"] >= facts["distinct_pages"] / facts["steps"] * 4096 * 0.999
+        assert 1 <= facts["model"]["batches_together"] <= facts["steps"]
         assert facts["model"]["storage"] == "calibration"
         copied = facts["pages"] - facts["pages_not_constant"] + facts["optimal_pages"]
         assert facts["copied_bytes"] == pytest.approx(4096 * copied)
@@ -304,10 +305,11 @@ def test_the_projection_is_arithmetic() -> None:
     # Citations once, with a loop for each paper; the others both ways: 8.0 billion edges, 4 bytes each.
     assert 33e9 < found["graph_bytes"] < 60e9
     timed = {"host_to_device_bytes_per_s": None, "compute_s": 0.08, "deliver_s": 0.0}
-    timed |= {"model": {"disk_s": 0.09, "storage": "calibration"}}
+    timed |= {"model": {"disk_s": 0.09, "storage": "calibration", "batches_together": 5.0}, "steps": 100}
     model = step_model(timed, 0.1)
-    assert (model["predicted_s"], model["limited_by"]) == (0.09, "disk")
-    assert model["error"] == pytest.approx(-0.1)
+    assert model["limited_by"] == "disk"
+    assert model["predicted_s"] == pytest.approx(0.09 + 5 * 0.08 / 100)
+    assert model["error"] == pytest.approx(-0.06)
 
 
 def _run(step_s: float, **changes: Any) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def check_constant_rows_come_in_bulk(machine: Machine, folder: Path) -> None:
 def open_loader(machine: Machine, dataset: Dataset, store: GpuFeatureStore, **settings: Any) -> DataLoader:
     """Of the data set's labelled papers."""
     defaults: dict[str, Any] = {"batch_size": 50, "shuffle": True, "seed": 3, "labels": "19"}
+    defaults["device"] = store.device
     return DataLoader(
         dataset, SEEDS, machine.sampler(neighbor(), dataset.graph), features=store, **{**defaults, **settings}
     )
