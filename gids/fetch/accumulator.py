@@ -20,6 +20,7 @@ from bam.config import parse_bytes
 from gids.fetch.memory import available_memory_bytes
 from gids.fetch.read_plan import Pages, ReadRules, read_lengths
 from gids.fetch.storage_model import StorageModel
+from gids.fetch.window import united
 
 #: Most mini-batches of a group, however small they are.
 MAX_BATCHES = 1024
@@ -236,4 +237,4 @@ def _page_by_page(rules: ReadRules) -> ReadRules:
 
 def _united(first: Mapping[str, Pages], second: Mapping[str, Pages]) -> dict[str, Pages]:
     none = np.empty(0, np.int64)
-    return {name: np.union1d(first.get(name, none), second.get(name, none)) for name in {**first, **second}}
+    return {name: united(first.get(name, none), second.get(name, none)) for name in {**first, **second}}

@@ -48,6 +48,13 @@ def once_each(ascending: Pages) -> Pages:
     return ascending[new]
 
 
+def united(first: Pages, second: Pages) -> Pages:
+    """Pages of either list, both ascending: this sort merges them, where `np.union1d` hashes every page."""
+    both = np.concatenate([first, second])
+    both.sort(kind="stable")
+    return once_each(both)
+
+
 @dataclass(frozen=True)
 class RowPages:
     """Pages of the rows that a mini-batch reads from one table.
@@ -73,8 +80,8 @@ class RowPages:
         by_first = np.argsort(first, kind="stable")
         if first is last:
             return cls(first, first, by_first, by_first, first[by_first])
-        distinct = np.union1d(first, last)
-        return cls(first, last, by_first, np.argsort(last, kind="stable"), distinct)
+        by_last = np.argsort(last, kind="stable")
+        return cls(first, last, by_first, by_last, united(first[by_first], last[by_last]))
 
 
 @dataclass(frozen=True)
