@@ -27,17 +27,23 @@ UNKNOWN_USE = HORIZON + (HORIZON - 1) // 2
 
 
 @njit(cache=True, nogil=True)
-def _meet(pages: Any, order: Any, later: Any, when: Any, next_use: Any) -> None:
-    """Lower `next_use` to `when` for each page that is also in `later`; both are walked in rising order."""
-    j = 0
-    for k in range(len(order)):
-        page = pages[order[k]]
+def _meet(pages: Any, rows: Any, count: Any, later: Any, when: Any, next_use: Any) -> Any:
+    """Lower `next_use` to `when` for rows whose page is in `later`, too; returns how many are left.
+
+    The first `count` of `pages` rise, and so does `later`; of `rows`, each is the one of its page. Those
+    without a match move to the front: batches come in order, so the others have their nearest use.
+    """
+    j = left = 0
+    for k in range(count):
+        page, row = pages[k], rows[k]
         while j < len(later) and later[j] < page:
             j += 1
-        if j == len(later):
-            return
-        if later[j] == page and when < next_use[order[k]]:
-            next_use[order[k]] = when
+        if j < len(later) and later[j] == page:
+            next_use[row] = min(next_use[row], when)
+        else:
+            pages[left], rows[left] = page, row
+            left += 1
+    return left
 
 
 def once_each(ascending: Pages) -> Pages:
@@ -161,10 +167,14 @@ class Window:
             In the order of ``entry.rows``.
         """
         uses = {name: beyond[name].copy() for name in entry.rows}
-        for later in self._entries:
-            for name, mine in entry.pages.items():
-                number, theirs = np.uint64(later.number), later.pages[name]
-                _meet(mine.first, mine.by_first, theirs, number, uses[name])
-                if mine.last is not mine.first:
-                    _meet(mine.last, mine.by_last, theirs, number, uses[name])
+        for name, mine in entry.pages.items():
+            self._lower(name, mine.first, mine.by_first, uses[name])
+            if mine.last is not mine.first:
+                self._lower(name, mine.last, mine.by_last, uses[name])
         return uses
+
+    def _lower(self, name: str, pages: Pages, order: RowIds, uses: Uses) -> None:
+        """To the number of the nearest mini-batch that reads a row's page of `pages`, which `order` sorts."""
+        rising, rows, left = pages[order], order.copy(), len(pages)
+        for later in self._entries:
+            left = _meet(rising, rows, left, later.pages[name], np.uint64(later.number), uses)
