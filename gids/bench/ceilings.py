@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,17 @@ def measure_ceilings(path: str, seconds: float = 2.0) -> dict[str, Any]:
         result["note"] = f"random reads were not measured: {error}"
     result["sequential_mb_per_s"] = _sequential(path, seconds) / 1e6
     return result
+
+
+def mean_ceilings(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of several measurements of one file: rates are means, and ``rounds`` has those of each."""
+    rates = [each["random_4k_iops"] for each in rounds]
+    return {
+        **rounds[0],
+        "random_4k_iops": None if None in rates else mean(rates),
+        "sequential_mb_per_s": mean(each["sequential_mb_per_s"] for each in rounds),
+        "rounds": [{key: each[key] for key in ("random_4k_iops", "sequential_mb_per_s")} for each in rounds],
+    }
 
 
 def _sequential(path: str, seconds: float) -> float:

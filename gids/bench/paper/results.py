@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -135,9 +136,9 @@ def paired_ratios(by_name: Mapping[str, Mapping[int, Result]]) -> dict[str, Resu
     Returns
     -------
     dict
-        By loader: medians ``end_to_end``, ``feature_wait`` and ``with_setup`` (the opening shared among its
-        steps), and of the first the spread, ``end_to_end_runs``. A loader that was run once is compared with
-        the median of `gids`.
+        By loader: medians ``end_to_end``, ``feature_wait`` and ``with_setup`` (the opening, too), and of the
+        first the spread, ``end_to_end_runs``. One that was stopped early is compared with as many steps of
+        `gids`: the first ones of a cold start take longest.
     """
     ours = {number: run for number, run in by_name.get("gids", {}).items() if "failed" not in run}
     if not ours:
@@ -151,32 +152,48 @@ def paired_ratios(by_name: Mapping[str, Mapping[int, Result]]) -> dict[str, Resu
         ]
         if not pairs:
             continue
-        end_to_end = [_step_s(theirs) / _step_s(mine) for theirs, mine in pairs]
+        same = [_SameSteps.of(theirs, mine) for theirs, mine in pairs]
+        end_to_end = [theirs.step_s / mine.step_s for theirs, mine in same]
         found[name] = {
             "end_to_end": median(end_to_end),
             "end_to_end_low": min(end_to_end),
             "end_to_end_high": max(end_to_end),
             "end_to_end_runs": end_to_end,
-            "with_setup": median(_with_setup_s(theirs) / _with_setup_s(mine) for theirs, mine in pairs),
-            **_wait_ratio(pairs),
+            "with_setup": median(
+                (theirs.step_s + theirs.setup_s) / (mine.step_s + mine.setup_s) for theirs, mine in same
+            ),
+            **_wait_ratio(same),
         }
     return found
 
 
-def _with_setup_s(run: Mapping[str, Any]) -> float:
-    """All steps and the opening; steps that were not made count as long as the others."""
-    return float(run["setup_s"] + _step_s(run) * run["asked_steps"])
+@dataclass(frozen=True)
+class _SameSteps:
+    """Seconds of the steps that two runs have in common, and of the opening."""
+
+    step_s: float
+    wait_s: float
+    setup_s: float
+
+    @classmethod
+    def of(cls, theirs: Result, mine: Result) -> tuple[_SameSteps, _SameSteps]:
+        """Of both."""
+        steps = min(theirs["steps"], mine["steps"])
+        return cls._first(theirs, steps), cls._first(mine, steps)
+
+    @classmethod
+    def _first(cls, run: Result, steps: int) -> _SameSteps:
+        if steps == run["steps"]:
+            return cls(run["end_to_end_s"], run["feature_wait_s"], run["setup_s"])
+        each = run["per_step"]
+        return cls(sum(each["step_s"][:steps]), sum(each["feature_wait_s"][:steps]), run["setup_s"])
 
 
-def _wait_ratio(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float]:
+def _wait_ratio(same: Sequence[tuple[_SameSteps, _SameSteps]]) -> dict[str, float]:
     """Left out where `gids` waits for nothing."""
-    if any(mine["feature_wait_s"] <= 0 for _, mine in pairs):
+    if any(mine.wait_s <= 0 for _, mine in same):
         return {}
-    waits = [
-        (theirs["feature_wait_s"] / theirs["steps"]) / (mine["feature_wait_s"] / mine["steps"])
-        for theirs, mine in pairs
-    ]
-    return {"feature_wait": median(waits)}
+    return {"feature_wait": median(theirs.wait_s / mine.wait_s for theirs, mine in same)}
 
 
 def _ceilings(folder: RunsFolder) -> Result:

@@ -169,7 +169,7 @@ def _note(regime: Mapping[str, Any]) -> str:
         if each["steps"] < each["asked_steps"]:
             notes.append(
                 f"{name} was stopped after {each['steps']} of {each['asked_steps']} steps; "
-                "its times are per step of those."
+                "its times are per step of those, and so are those of gids that it is compared with."
             )
         ahead = each.get("read_ahead", {})
         if ahead.get("note"):

@@ -313,20 +313,30 @@ def test_the_projection_is_arithmetic() -> None:
 
 
 def _run(step_s: float, **changes: Any) -> dict[str, Any]:
-    plain = {"steps": 10, "asked_steps": 10, "setup_s": 1.0, "feature_wait_s": step_s}
-    return {**plain, "end_to_end_s": 10 * step_s, **changes}
+    """Ten steps, of which the first takes three times as long as the others."""
+    other_s = 10 * step_s / 12
+    each = [3 * other_s, *[other_s] * 9]
+    plain = {"steps": 10, "asked_steps": 10, "setup_s": 1.0, "feature_wait_s": 10 * step_s}
+    per_step = {"step_s": each, "feature_wait_s": each}
+    return {**plain, "end_to_end_s": 10 * step_s, "per_step": per_step, **changes}
 
 
 def test_ratios_are_paired_and_have_a_spread() -> None:
-    ours = {0: _run(0.1), 1: _run(0.2), 2: _run(0.1)}
-    stopped = _run(0.4, steps=5, end_to_end_s=2.0)
+    ours = {0: _run(0.12), 1: _run(0.2), 2: _run(0.1)}
+    # In its five steps, ours took 7 times 0.1 s.
+    stopped = _run(0.4, steps=5, end_to_end_s=2.8, feature_wait_s=1.4)
     theirs = {0: stopped, 1: _run(0.4), 2: _run(0.6)}
     found = paired_ratios({"gids": ours, "slow": theirs, "broken": {0: {"failed": "so"}}})
     assert set(found) == {"slow"}
     assert found["slow"]["end_to_end_runs"] == pytest.approx([4.0, 2.0, 6.0])
     assert (found["slow"]["end_to_end"], found["slow"]["end_to_end_high"]) == pytest.approx((4.0, 6.0))
-    assert found["slow"]["with_setup"] == pytest.approx(5.0 / 2.0)  # of (5 / 2, 5 / 3, 7 / 2)
+    assert found["slow"]["feature_wait"] == pytest.approx(2.0)  # of 1.4 / 0.7, 2, 6
+    assert found["slow"]["with_setup"] == pytest.approx(3.8 / 1.7)  # of 3.8 / 1.7, 5 / 3, 7 / 2
     assert paired_ratios({"slow": theirs}) == {}
+    assert (
+        "feature_wait"
+        not in paired_ratios({"gids": {0: _run(0.1, feature_wait_s=0.0)}, "slow": ours})["slow"]
+    )
 
 
 def test_the_bound_is_the_longest_of_what_a_step_needs() -> None:
