@@ -11,6 +11,7 @@ estimate of those that the constant buffer serves; here reads, after hits of eve
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -125,7 +126,7 @@ class GroupPages:
     def is_full(self, budget_bytes: int) -> bool:
         """The next one is as large as those so far, most likely; so nothing waits for it to find that out."""
         too_much = self.n_bytes * (self.n_batches + 1) > budget_bytes * self.n_batches
-        return too_much or self.n_batches == MAX_BATCHES
+        return budget_bytes == 0 or too_much or self.n_batches == MAX_BATCHES
 
     def planned_reads(self) -> int:
         """Reads, if none of the pages are in memory."""
@@ -145,29 +146,25 @@ class GroupPages:
         return sum(float(cost.cost_us(read_lengths(each, rules)).sum()) for each in pages.values())
 
 
-class Accumulator:
-    """Decides from counts alone, so that the same mini-batches are always read together. Used by one thread.
+class Groups(ABC):
+    """Mini-batches that are read together, one group after the other.
+
+    Decided from counts alone, never from time, so that the same mini-batches are always read together. Used
+    by one thread.
 
     Parameters
     ----------
     storage : StorageModel
     budget_bytes : int
         Memory of the features that are read together; one mini-batch is always read. 0: each alone.
-    share : float
-        Of the device's peak.
     """
 
-    def __init__(self, storage: StorageModel, budget_bytes: int, share: float) -> None:
+    def __init__(self, storage: StorageModel, budget_bytes: int) -> None:
         self._storage, self._budget_bytes = storage, budget_bytes
-        self.reads_needed = storage.facts.reads_needed(share)
-        self._issued_share = 1.0
-        self._groups = self._batches = self._reads = 0
-        self._history: list[tuple[int, int]] = []
         self._begin()
 
     def _begin(self) -> None:
-        self._group = GroupPages(self._storage)
-        self._complete = False
+        self._group, self._complete = GroupPages(self._storage), False
 
     def extend(self, waiting: Sequence[GroupMember]) -> GroupSize:
         """The group so far, after looking at those that wait, in the order of reading.
@@ -175,16 +172,40 @@ class Accumulator:
         Parameters
         ----------
         waiting : sequence of GroupMember
-            All of them; between two calls of :meth:`observe` it only gets longer.
+            All of them; it only gets longer until the next group begins.
         """
         while not self._complete and self._group.n_batches < len(waiting):
             member = waiting[self._group.n_batches]
-            if self._group.n_batches and not self._wants(member):
+            fits = self._group.n_bytes + member.feature_bytes <= self._budget_bytes
+            if self._group.n_batches and not (fits and self._wants(member)):
                 self._complete = True
                 break
             self._group.add(member)
             self._complete = self._group.is_full(self._budget_bytes)
         return GroupSize(self._group.n_batches, self._complete)
+
+    @abstractmethod
+    def _wants(self, member: GroupMember) -> bool:
+        """Whether it is worth reading this one with those of the group, if there is memory for it."""
+
+
+class Accumulator(Groups):
+    """Groups with enough reads for the device, or of mini-batches whose pages lie near each other.
+
+    Parameters
+    ----------
+    storage, budget_bytes
+        As of :class:`Groups`.
+    share : float
+        Of the device's peak.
+    """
+
+    def __init__(self, storage: StorageModel, budget_bytes: int, share: float) -> None:
+        super().__init__(storage, budget_bytes)
+        self.reads_needed = storage.facts.reads_needed(share)
+        self._issued_share = 1.0
+        self._groups = self._batches = self._reads = 0
+        self._history: list[tuple[int, int]] = []
 
     def observe(self, reads: int) -> None:
         """The group was read, which took this many reads; the next one begins."""
@@ -209,8 +230,6 @@ class Accumulator:
         )
 
     def _wants(self, member: GroupMember) -> bool:
-        if self._group.n_bytes + member.feature_bytes > self._budget_bytes:
-            return False
         expected = self._group.planned_reads() * self._issued_share
         if expected < NOTHING:  # all is in memory: there is nothing to wait for
             return False

@@ -62,7 +62,8 @@ class PlainAccumulator:
         """Mini-batches of the group, and whether it is complete; `waiting` has pages and bytes of each."""
         for count in range(1, len(waiting) + 1):
             total = sum(n_bytes for _, n_bytes in waiting[:count])
-            if total * (count + 1) > self.budget_bytes * count or count == MAX_BATCHES:
+            too_much = total * (count + 1) > self.budget_bytes * count
+            if self.budget_bytes == 0 or too_much or count == MAX_BATCHES:
                 return count, True
             if count < len(waiting) and not self._takes(waiting[:count], waiting[count], issued_share):
                 return count, True

@@ -70,20 +70,7 @@ def test_mini_batches_are_read_together(
 def test_a_page_fails_that_a_group_needs(
     machine: checks.Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = checks.make_data(tmp_path)
-    checks.calibrate_long_reads_cheap(path)
-    # Of a group, page by page, and of the mini-batches that need it; in the end it can be read again.
-    rules = [FaultRule(FaultKind.ERROR, probability=0.5, max_injections=2500)]
-    store = open_store(
-        gids.open_dataset(path),
-        cache="1KiB",
-        page_bytes=512,
-        wrap=lambda engine: NativeFaultEngine(engine, rules),
-    )
-    try:
-        checks.check_a_page_that_fails_in_a_group(machine, tmp_path, store)
-    finally:
-        store.close()
+    checks.check_a_page_that_fails_in_a_group(machine, tmp_path)
     assert "mini-batches are read one by one" in caplog.text
 
 

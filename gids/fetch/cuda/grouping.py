@@ -6,10 +6,9 @@ are gathered once, in rising order, so that the controller reads neighbouring pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gids.fetch.accumulator import NEWEST, NOTHING, WORTHWHILE_GAIN, GroupMember, GroupPages, GroupSize
+from gids.fetch.accumulator import NEWEST, NOTHING, WORTHWHILE_GAIN, GroupMember, Groups
 from gids.fetch.storage_model import StorageModel
 
 #: Groups under way: one is handed out while the next is read.
@@ -21,14 +20,13 @@ _SPREAD = 0x9E3779B1  # odd: the runs that are looked at lie all over the store
 PageNumbers = TypeVar("PageNumbers")
 
 
-class Grouping:
-    """Decides from counts alone, never from time. Used by one thread.
+class Grouping(Groups):
+    """Groups of mini-batches whose pages lie near each other.
 
     Parameters
     ----------
-    storage : StorageModel
-    budget_bytes : int
-        Memory of the features of a group, were none of them shared; 0: mini-batches are read one by one.
+    storage, budget_bytes
+        As of :class:`gids.fetch.accumulator.Groups`; memory as if none of the rows were shared.
     n_pages : int
         Of the whole store.
     merges : bool
@@ -43,11 +41,10 @@ class Grouping:
     def __init__(
         self, storage: StorageModel, budget_bytes: int, n_pages: int = 0, merges: bool = True
     ) -> None:
-        self._storage, self._budget_bytes = storage, budget_bytes
         self.on = merges and budget_bytes > 0 and storage.cost is not None
+        super().__init__(storage, budget_bytes if self.on else 0)
         self._one_in = 1 << max(0, (n_pages // _SAMPLED_PAGES).bit_length() - 1)
         self._read_share = 1.0
-        self._begin()
 
     def sampled(self, pages: PageNumbers) -> PageNumbers:
         """Those of `pages` (int64 array or tensor) that a :class:`GroupMember` is to have."""
@@ -57,26 +54,10 @@ class Grouping:
         found: PageNumbers = numbers[((numbers >> _RUN_SHIFT) * _SPREAD >> 16 & (self._one_in - 1)) == 0]
         return found
 
-    def _begin(self) -> None:
-        self._group, self._complete = GroupPages(self._storage), False
-
-    def extend(self, waiting: Sequence[GroupMember]) -> GroupSize:
-        """The group so far, after looking at those that wait; as :meth:`Accumulator.extend`."""
-        while not self._complete and self._group.n_batches < len(waiting):
-            member = waiting[self._group.n_batches]
-            if self._group.n_batches and not self._wants(member):
-                self._complete = True
-                break
-            self._group.add(member)
-            self._complete = not self.on or self._group.is_full(self._budget_bytes)
-        return GroupSize(self._group.n_batches, self._complete)
-
     def _wants(self, member: GroupMember) -> bool:
-        if self._group.n_bytes + member.feature_bytes > self._budget_bytes:
-            return False
-        if self._group.n_pages * self._read_share < NOTHING:  # all is in memory
-            return False
-        return self._group.gain(member) >= WORTHWHILE_GAIN
+        # Where all is in memory there is nothing to wait for.
+        is_read = self._group.n_pages * self._read_share >= NOTHING
+        return is_read and self._group.gain(member) >= WORTHWHILE_GAIN
 
     def begun(self) -> int:
         """The group is being read, and the next one begins; about how many distinct pages it has."""

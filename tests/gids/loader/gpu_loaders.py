@@ -13,6 +13,7 @@ import torch
 
 import bam
 import gids
+from bam.storage.fault import FaultKind, FaultRule, NativeFaultEngine
 from gids.bench.data import prepare_data
 from gids.config import run_config
 from gids.errors import GpuMemoryExceeded
@@ -310,22 +311,31 @@ GROUPED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def check_a_page_that_fails_in_a_group(machine: Machine, folder: Path, store: GpuFeatureStore) -> None:
+def check_a_page_that_fails_in_a_group(machine: Machine, folder: Path) -> None:
     """The mini-batches before the one that needs it arrive; then its error; a loader goes on from there."""
-    dataset = gids.open_dataset(folder / "store")
-    plain, taken = plain_epoch(dataset, batch_size=20), []
-    with open_loader(machine, dataset, store, batch_size=20, window=2, accumulate="1MiB") as loader:
-        failed = 0
-        while len(taken) < len(plain):
-            try:
-                taken.extend(loader)
-            except bam.StorageError:
-                failed += 1
-                assert failed < 50
-                loader.load_state_dict(loader.state_dict())
-        assert failed >= 1
-        for got, expected in zip(taken, plain, strict=True):
-            equal_batches(got, expected)
+    path = make_data(folder)
+    calibrate_long_reads_cheap(path)
+    dataset = gids.open_dataset(path)
+    # Of a group, page by page, and of the mini-batches that need it; in the end it can be read again.
+    rules = [FaultRule(FaultKind.ERROR, probability=0.5, max_injections=2500)]
+    store = machine.open_store(
+        dataset, cache="1KiB", page_bytes=512, wrap=lambda engine: NativeFaultEngine(engine, rules)
+    )
+    plain, taken, failed = plain_epoch(dataset, batch_size=20), [], 0
+    try:
+        with open_loader(machine, dataset, store, batch_size=20, window=2, accumulate="1MiB") as loader:
+            while len(taken) < len(plain):
+                try:
+                    taken.extend(loader)
+                except bam.StorageError:
+                    failed += 1
+                    assert failed < 50
+                    loader.load_state_dict(loader.state_dict())
+            for got, expected in zip(taken, plain, strict=True):
+                equal_batches(got, expected)
+    finally:
+        store.close()
+    assert failed >= 1
 
 
 def check_memory_is_asked_for_first(machine: Machine, folder: Path) -> None:
