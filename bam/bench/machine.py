@@ -34,7 +34,7 @@ def describe_machine(path: Path) -> dict[str, Any]:
 def commit() -> str:
     """The commit of the working tree this package lies in, with `-dirty`; empty when it is not in one.
 
-    A copy without its history is told by the environment: ``BAM_COMMIT``.
+    ``BAM_COMMIT`` in the environment goes over it: a copy may be without its history, or with an older one.
     """
     if told := os.environ.get("BAM_COMMIT"):
         return told

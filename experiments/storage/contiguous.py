@@ -142,7 +142,6 @@ def read(
         accumulate=together,
     )
     with loader:
-        before = loader.metrics()
         for _ in range(EPOCHS if clocks is None else 1):
             before = loader.metrics()
             for batch in loader:

@@ -90,7 +90,7 @@ def run_e2e(
             "ceilings": {},
             "loaders": loaders,
         }
-        # Before and after the loader that is held against them: shared disks move from minute to minute.
+        # Before and after the first loader, `gids` by default: shared disks move from minute to minute.
         ceilings = [measure_ceilings(largest, ceiling_seconds)]
         for name in bench.loaders:
             loaders[name] = measure(replace(job, loader=name), data)

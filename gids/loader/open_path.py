@@ -14,7 +14,7 @@ import bam
 from bam.config import parse_kind
 from bam.errors import ConfigError
 from gids.errors import UnknownNodeType
-from gids.fetch.accumulator import accumulate_bytes
+from gids.fetch.accumulator import MAX_BATCHES, accumulate_bytes
 from gids.fetch.cuda.grouping import GROUPS
 from gids.fetch.cuda.open import GpuFeatureSettings, open_gpu_features, row_sources
 from gids.fetch.cuda.store import GpuFeatureStore
@@ -39,6 +39,8 @@ _AUTO_PART = 16
 _AUTO_BYTES = 8 * 2**30
 #: Features of mini-batches in the GPU's memory beside those that wait: being read, handed out, trained on.
 _MORE_BATCHES = 4
+#: Of a row, while the distinct rows of a group are found and until it has been handed out.
+_UNION_BYTES = 112
 
 
 #: A mini-batch of 64 Ki pages is one part: fewer launches, and reads of whole mini-batches under way. Queues
@@ -235,6 +237,11 @@ def _held_bytes(request: PathRequest, batch: _BatchBytes, sources: Mapping[str, 
             # A mini-batch asks for at least a page for as many rows as one holds.
             least = max(1, batch.n_nodes * min(sources[name].row_bytes for name in stored) // page_bytes)
             n_ahead = min(n_ahead, _MORE_BATCHES + window.max_batches + depth.max_pages // least)
+    if stored and request.settings.contiguous and batch.features:
+        # Of each group: its mini-batches, and how their rows were found to be the same.
+        together = min(MAX_BATCHES, len(request.seeds), budget // batch.features)
+        n_ahead += (GROUPS + 1) * together
+        held += _UNION_BYTES * batch.n_nodes * together
     return held + batch.ids * min(n_ahead, len(request.seeds) + 1)
 
 

@@ -177,7 +177,12 @@ class GpuPath(ReadPath):
             self._features,
             streams,
             self._ahead,
-            Grouping(self._features.storage, self._budget[0], self._features.n_pages, self._features.merges),
+            Grouping(
+                self._features.storage,
+                self._budget[0],
+                self._features.n_pages,
+                merges=self._features.merges and self._features.reads_files,
+            ),
             window,
             n_batches - first_batch,
             n_batches,

@@ -156,7 +156,7 @@ def reading_bounds(
     rows = [_rows_of(recorded[number], row_bytes) for number in range(steps)]
     storage = storage_of(data, config)
     sizes = [sum(each[name] * row_bytes[name] for name in each) for each in rows]
-    groups = _groups(pages, sizes, Grouping(storage, together_bytes, int(all_pages[0].max(initial=0))))
+    groups = _groups(pages, sizes, Grouping(storage, together_bytes, features_bytes // page_bytes))
     reads = [read_lengths(each, storage.rules) for each in _missing(groups, lines, config.bench.warm)]
     return {
         "steps": steps,

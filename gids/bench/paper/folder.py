@@ -14,7 +14,7 @@ from gids.config.read import as_table
 from gids.config.sections import RunConfig
 from gids.errors import UnfinishedWorkError
 
-VERSION = 1
+VERSION = 2
 SETTINGS_NAME = "comparison.json"
 SESSIONS = "sessions"
 STEP_NAME = "step.json"
@@ -99,7 +99,7 @@ def settings_fingerprint(config: RunConfig) -> str:
     """Of all that results depend on: how long a run may take is no part of it."""
     table = as_table(config)
     table["bench"] = {key: table["bench"][key] for key in ("steps", "threads", "tuned_threads", "train")}
-    return fingerprint(table)
+    return fingerprint({"version": VERSION, **table})
 
 
 def write_whole_json(file: Path, content: Mapping[str, Any]) -> None:

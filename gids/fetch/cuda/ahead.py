@@ -34,7 +34,7 @@ class ReadAhead:
         self._source, self._budget_bytes = storage.source, budget_bytes
         self.reads_needed = storage.facts.reads_needed(share)
         self._expected: float | None = None
-        self._batches = self._reads = 0
+        self._groups = self._batches = self._reads = 0
         self._history: list[tuple[int, int]] = []
 
     def depth(self, feature_bytes: int, most_reads: int) -> int:
@@ -52,6 +52,10 @@ class ReadAhead:
         reads = most_reads if self._expected is None else self._expected
         wanted = 1 + math.ceil(MARGIN * self.reads_needed / reads) if reads >= 1 else 2
         return max(2, min(wanted, self._budget_bytes // max(1, feature_bytes), MAX_BATCHES))
+
+    def begun(self) -> None:
+        """Some mini-batches, or one, were begun together."""
+        self._groups += 1
 
     def observe(self, under_way: int, reads: int) -> None:
         """A mini-batch has arrived.
@@ -71,12 +75,12 @@ class ReadAhead:
         self._history = [*self._history[1 - _HISTORY :], (under_way, reads)]
 
     def report(self) -> AccumulatorReport:
-        """What was done so far: groups are mini-batches here, with the reads of all that were under way."""
+        """What was done so far; its history is of mini-batches, with the reads of all that were under way."""
         history, summed = [], 0
         recent = [reads for _, reads in self._history]
         for number, (under_way, _) in enumerate(self._history):
             summed = sum(recent[max(0, number + 1 - under_way) : number + 1])
             history.append((under_way, summed))
         return AccumulatorReport(
-            self.reads_needed, self._source, self._batches, self._batches, self._reads, tuple(history)
+            self.reads_needed, self._source, self._groups, self._batches, self._reads, tuple(history)
         )

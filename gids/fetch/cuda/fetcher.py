@@ -40,7 +40,7 @@ from gids.sampling.tensor_batch import TensorBatch
 logger = logging.getLogger(__name__)
 
 NO_FORESIGHT = ForesightDepth(0)
-#: Mini-batches that foresight announces for each that is handed out: the first one waits for none of them.
+#: Mini-batches that are announced for each that is handed out, while none may be begun.
 FORESIGHT_PACE = 2
 
 
@@ -136,8 +136,8 @@ class GpuFetcher:
         self._looks_ahead = not store.keeps_all and len(self._stored) > 0
         self._announced: deque[_Announced] = deque()
         self._begun: deque[_Begun] = deque()
-        self._read: deque[_Read | StorageError] = deque()
-        self._to_foresee = FORESIGHT_PACE  # mini-batches, before the next is handed out
+        self._read: deque[_Read | BamError] = deque()
+        self._to_foresee = FORESIGHT_PACE  # more may be announced before the next is handed out
         self._uses: NextUses | None = None
         if self._looks_ahead:
             progress = EpochProgress(store.requests, n_batches, of_batches)
@@ -160,9 +160,10 @@ class GpuFetcher:
 
     def wants_more(self, window: int | WindowSize) -> bool:
         """Whether another mini-batch is to be announced before the next one is waited for."""
-        if self._may_begin() or not self._window_is_full():
+        if self._may_begin():
             return True
-        return self._to_foresee > 0 and self._sees_farther()
+        # Nothing is begun for those now, so the next mini-batch is not kept waiting for all of them.
+        return self._to_foresee > 0 and (not self._window_is_full() or self._sees_farther())
 
     def plan(self, batch: TensorBatch) -> GpuPlan:
         """Find out where its features lie, on the stream that samples."""
@@ -209,7 +210,7 @@ class GpuFetcher:
                 stored = self._slices(plan.rows, plan.firsts[: len(self._stored) + 1])
                 self._store.note_next_use(stored, number)
         self._announced.append(_Announced(plan, number))
-        if self._window_is_full():
+        if not self._may_begin():
             self._to_foresee -= 1
         while self._announced and self._may_begin() and self._window_is_full():
             self._begin_group()
@@ -219,8 +220,10 @@ class GpuFetcher:
 
         Raises
         ------
-        StorageError, WaitTimeout
+        StorageError
             Its own features cannot be read.
+        WaitTimeout
+            Those that are read together do not arrive; the first of them says so.
         """
         while self._announced and self._may_begin():
             self._begin_group()
@@ -229,7 +232,7 @@ class GpuFetcher:
         if not self._read:
             self._read_next()
         result = self._read.popleft()
-        if isinstance(result, StorageError):
+        if isinstance(result, BamError):
             raise result
         self._ahead.observe(under_way, sum(each.reads for each in result.counts.values()))
         return result.plan.batch, Fetched(self._features(result), result.counts)
@@ -245,13 +248,13 @@ class GpuFetcher:
             logger.warning("%s; %d mini-batches are read one by one", error, len(begun.plans))
             self._read += self._read_one_by_one(begun.plans)
 
-    def _read_one_by_one(self, plans: Sequence[GpuPlan]) -> list[_Read | StorageError]:
+    def _read_one_by_one(self, plans: Sequence[GpuPlan]) -> list[_Read | BamError]:
         """So that an error reaches the mini-batch that needs the bytes, and none before it."""
-        results: list[_Read | StorageError] = []
+        results: list[_Read | BamError] = []
         try:
             for plan in plans:
                 results += self._finish(self._begin((plan,), 0))
-        except StorageError as error:
+        except BamError as error:
             results.append(error)
         return results
 
@@ -270,7 +273,8 @@ class GpuFetcher:
         self._grouping.observe(begun.n_pages, reads)
         if begun.union is None:
             return [_Read(begun, 0, counts)]
-        shares = begun.union.shares(counts, self._store)
+        with self._streams.handing("gids counts"):
+            shares = begun.union.shares(counts, self._store)
         return [_Read(begun, place, share) for place, share in enumerate(shares)]
 
     def _features(self, read: _Read) -> Mapping[str, torch.Tensor]:
@@ -311,7 +315,7 @@ class GpuFetcher:
 
     def _group_size(self) -> GroupSize:
         """Of those that are announced, which are begun next."""
-        if self._store.is_filling:  # rows become constant meanwhile: nobody could say how many were
+        if self._store.is_filling:  # or could not be filled: nobody could say how many rows are constant
             return GroupSize(min(1, len(self._announced)), len(self._announced) > 0)
         return self._grouping.extend([each.plan.member for each in self._announced])
 
@@ -336,6 +340,7 @@ class GpuFetcher:
     def _begin_group(self) -> None:
         size = self._group_size().n_batches
         n_pages = self._grouping.begun()
+        self._ahead.begun()
         self._begun.append(self._begin(tuple(self._announced.popleft().plan for _ in range(size)), n_pages))
 
     def _begin(self, plans: tuple[GpuPlan, ...], n_pages: int) -> _Begun:

@@ -89,6 +89,11 @@ class GpuFeatureStore:
         return self.group.store.page_bytes
 
     @property
+    def reads_files(self) -> bool:
+        """Whether any table is not in the host's memory."""
+        return any(not table.in_memory for table in self.ordered)
+
+    @property
     def n_pages(self) -> int:
         """Of all its rows."""
         return -(-self.group.store.layout.logical_bytes // self.page_bytes)
