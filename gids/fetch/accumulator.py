@@ -182,6 +182,11 @@ class Groups(ABC):
                 break
             self._group.add(member)
             self._complete = self._group.is_full(self._budget_bytes)
+        return self.size
+
+    @property
+    def size(self) -> GroupSize:
+        """The group so far."""
         return GroupSize(self._group.n_batches, self._complete)
 
     @abstractmethod

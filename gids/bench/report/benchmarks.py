@@ -189,12 +189,17 @@ def _value(target: Target, regimes: Mapping[str, tuple[Result, Mapping[str, Any]
 
 
 def _verdict(target: Target, value: float, regime: Mapping[str, Any]) -> str:
-    """With how many runs it is the median of, where that is fewer than were asked for."""
+    """With what it rests on, where that is less than was asked for: fewer runs, or not all of their steps."""
     told, wanted = "met" if _is_met(target, value) else "MISSED", regime["planned"]["repetitions"]
-    runs = regime["loaders"]["gids"]["repetitions"]
+    held = regime["loaders"][target.loader or "gids"]
+    runs = held["repetitions"]
     if target.loader:
         runs = regime["ratios"][target.loader]["end_to_end_runs"]
-    return told if len(runs) >= wanted else f"{told}, in {len(runs)} of {wanted} runs"
+    if len(runs) < wanted:
+        told += f", in {len(runs)} of {wanted} runs"
+    if held["steps"] < held["asked_steps"]:
+        told += f", over {held['steps']} of {held['asked_steps']} steps"
+    return told
 
 
 def _is_met(target: Target, value: float) -> bool:

@@ -317,7 +317,11 @@ class GpuFetcher:
         """Of those that are announced, which are begun next."""
         if self._store.is_filling:  # or could not be filled: nobody could say how many rows are constant
             return GroupSize(min(1, len(self._announced)), len(self._announced) > 0)
-        return self._grouping.extend([each.plan.member for each in self._announced])
+        size = self._grouping.size
+        # Asked several times for each mini-batch, and a complete group does not change.
+        return (
+            size if size.complete else self._grouping.extend([each.plan.member for each in self._announced])
+        )
 
     def _beyond(self) -> list[GpuPlan]:
         """Mini-batches that are announced, but for those that are begun next."""

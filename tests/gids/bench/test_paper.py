@@ -223,6 +223,11 @@ def test_the_page_says_what_was_missed_and_what_did_not_run(
     assert ", in 1 of 3 runs |" not in page
     write_results(small, folder, 3, str(tmp_path), write_json)
     assert ", in 2 of 3 runs |" in benchmarks_page(tmp_path)
+    file = tmp_path / "igbh_small.json"
+    result = json.loads(file.read_text())
+    result["loaders"]["dgl-mmap-tuned"]["asked_steps"] = 100
+    file.write_text(json.dumps(result))
+    assert ", in 2 of 3 runs, over 3 of 100 steps |" in benchmarks_page(tmp_path)
     assert "synthetic (`0.01`) data" in page
     # A step of three mini-batches of nothing is the model's, whatever loads it.
     assert "`dgl-mmap-tuned`, 1." in page or "`dgl-mmap-tuned`, 0." in page
