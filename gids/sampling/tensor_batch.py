@@ -15,6 +15,10 @@ from gids.sampling.block import BatchOf, Block, BlockEdges, BlockOf, EdgesOf, Sa
 class TensorEdges(EdgesOf[torch.Tensor]):
     """`EdgesOf` tensors."""
 
+    @property
+    def num_edges(self) -> int:
+        return self.indices.numel()  # len() of a tensor is a function in Python
+
 
 class TensorBlock(BlockOf[torch.Tensor]):
     """`BlockOf` tensors."""

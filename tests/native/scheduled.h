@@ -217,7 +217,7 @@ class ScheduledRef {
 };
 
 struct ScheduledPlatform {
-  static constexpr bool kWritesAreCheap = false;
+  static constexpr bool kWritesAreCheap = EXPLORED_WRITES_ARE_CHEAP;  // as on a GPU, or not: both are explored
   template <class T>
   using Atomic = ScheduledRef<T>;
   template <class T>

@@ -97,19 +97,21 @@ def _resampled_hops(
 def _extended_hops(
     places: Places, indptr: torch.Tensor, sources: torch.Tensor, edge_ids: torch.Tensor | None
 ) -> list[list[TensorEdges]]:
+    """The last hop has the whole of each relation, those before it the beginnings.
+
+    Views are made by one call for all relations: threads share Python's lock, and each call gives it away.
+    """
     items, counts = np.cumsum(places.items, axis=0), np.cumsum(places.edges, axis=0)
-    whole = _split(indptr, sources, edge_ids, items[-1] + 1, counts[-1])
-    return [
-        [
-            TensorEdges(
-                each.indptr[: pointers + 1],
-                each.indices[:count],
-                None if each.edge_ids is None else each.edge_ids[:count],
-            )
-            for each, pointers, count in zip(whole, *rows, strict=True)
-        ]
-        for rows in zip(items.tolist(), counts.tolist(), strict=True)
-    ]
+    hops = []
+    for hop in range(len(items) - 1):
+        pointers = _and_rest(items[hop] + 1, items[-1] + 1)
+        hops.append(_split(indptr, sources, edge_ids, pointers, _and_rest(counts[hop], counts[-1]))[::2])
+    return [*hops, _split(indptr, sources, edge_ids, items[-1] + 1, counts[-1])]
+
+
+def _and_rest(first: Int64Array, whole: Int64Array) -> Int64Array:
+    """Sizes of the first part and of the rest of each, in turns."""
+    return np.stack((first, whole - first), axis=1).ravel()
 
 
 def _split(

@@ -110,7 +110,7 @@ BAM_HD void copy_long(const WarpCopy& copy) {
 template <class P, bool fresh>
 BAM_HD void copy_short(const WarpCopy& copy) {
   uint32_t n_segments = copy.n_lanes << copy.shift, mine = P::lane() * static_cast<uint32_t>(sizeof(Chunk));
-  BAM_NO_UNROLL for (uint32_t first = 0; first < n_segments; first += kTogether) {
+  for (uint32_t first = 0; first < n_segments; first += kTogether) {
     Chunk chunks[kTogether];
     uint64_t targets[kTogether];  // 0: nothing
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
@@ -125,9 +125,23 @@ BAM_HD void copy_short(const WarpCopy& copy) {
   }
 }
 
+// Pieces that are one whole segment each, such as rows of 512 bytes.
+template <class P, bool fresh>
+BAM_HD void copy_segments(const WarpCopy& copy) {
+  uint32_t mine = P::lane() * static_cast<uint32_t>(sizeof(Chunk));
+  BAM_NO_UNROLL for (uint32_t first = 0; first < copy.n_lanes; first += kTogether) {
+    Chunk chunks[kTogether];
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++)
+      chunks[i] = load_chunk<P, fresh>(P::shuffle(copy.from, first + i) + mine);
+    BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++)
+      P::store_once(reinterpret_cast<Chunk*>(P::shuffle(copy.to, first + i) + mine), chunks[i]);
+  }
+}
+
 template <class P, bool fresh>
 BAM_HD void copy_even(const WarpCopy& copy) {
-  if (kTogether <= 1u << copy.shift) copy_long<P, fresh>(copy);
+  if (P::ballot(copy.length != kSegmentBytes && P::lane() < copy.n_lanes) == 0) copy_segments<P, fresh>(copy);
+  else if (kTogether <= 1u << copy.shift) copy_long<P, fresh>(copy);
   else copy_short<P, fresh>(copy);
 }
 

@@ -94,8 +94,13 @@ BAM_HD inline uint32_t part_number(const RowBatch& batch, uint64_t row) {
   return low;
 }
 
+// Row of a piece, in its flight. A division takes a GPU as long as the rest of piece_of().
+BAM_HD inline uint32_t row_of(const RowBatch& batch, uint32_t number) {
+  return batch.pages_per_row == 1 ? number : number / batch.pages_per_row;
+}
+
 BAM_HD inline Piece piece_of(const RowBatch& batch, uint32_t page_shift, uint32_t number) {
-  uint32_t row_in_flight = number / batch.pages_per_row, k = number % batch.pages_per_row;
+  uint32_t row_in_flight = row_of(batch, number), k = number - row_in_flight * batch.pages_per_row;
   uint64_t row = batch.first_row + row_in_flight;
   const BatchPart& part = batch.part(part_number(batch, row));
   int64_t id = batch.ids[row];

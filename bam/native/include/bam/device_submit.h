@@ -33,7 +33,7 @@ BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t want
     }
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
       uint32_t holders = P::ballot(holds(words[i], P::shuffle(page_id, begin + i)));
-      uint32_t free = P::ballot(has_way && claimable(words[i]));
+      uint32_t free = holders != 0 ? holders : P::ballot(has_way && claimable(words[i]));  // the same for all lanes
       if (P::lane() != begin + i) continue;
       if (holders != 0) found.line_id = first + lowest_bit(holders);
       found.has_room = free != 0;
@@ -179,7 +179,7 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   if (exists) piece = piece_of(batch, store.page_shift, number);
   bool wanted = piece.length != 0 && piece.in_range && piece.constant == nullptr;
   uint64_t next_use = kNever;
-  if (batch.next_use != nullptr && wanted) next_use = batch.next_use[batch.first_row + number / batch.pages_per_row];
+  if (batch.next_use != nullptr && wanted) next_use = batch.next_use[batch.first_row + row_of(batch, number)];
   Acquired got{Outcome::bypass, 0};
   if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible);
   bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
@@ -198,7 +198,8 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   counts.joins += count_bits(P::ballot(wanted && got.outcome == Outcome::joined));
   counts.claims += count_bits(P::ballot(reads && got.outcome == Outcome::claimed));
   counts.bypasses += count_bits(P::ballot(reads && got.outcome == Outcome::bypass));
-  counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && number % batch.pages_per_row == 0));
+  uint32_t place_in_row = number - row_of(batch, number) * batch.pages_per_row;
+  counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && place_in_row == 0));
   counts.left += count_bits(P::ballot(piece.length != 0 && !hit && piece.constant == nullptr));
   submit_warp<P>(store, flight, queue, piece.page_id, slot, reads);
   copy_present<P>(store, batch, piece, got, hit);

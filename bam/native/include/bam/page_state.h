@@ -53,7 +53,8 @@ enum class PinResult : uint32_t { absent, valid, reading, saturated };
 template <class P>
 BAM_HD PinResult try_pin(LineWord& line, uint64_t page_id) {
   typename P::template Atomic<LineWord> word(line);
-  LineWord seen = word.load(P::relaxed);
+  // Most often nobody else has it pinned. A GPU tries that at once, for it waits for a look as long as for the swap.
+  LineWord seen = P::kWritesAreCheap ? make_line(page_id, 0, LineState::valid) : word.load(P::relaxed);
   while (holds(seen, page_id)) {
     if (pins_of(seen) == kMaxPins) return PinResult::saturated;
     // acquire: pairs with the release in publish(), so a valid line's bytes are visible to the new holder
