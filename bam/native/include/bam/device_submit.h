@@ -13,33 +13,35 @@ namespace bam {
 // What a look at a set without its lock shows; like peek(), nothing keeps it so.
 struct Probe {
   uint64_t line_id;  // that holds the page, or kNoLine
-  bool has_room;     // some line is not pinned
+  bool has_room;     // if none does: some line is not pinned
 };
 
-// The sets of the lanes in `wanted`, each looked at by the whole warp.
+// The sets of the lanes in `wanted`, each looked at by the whole warp. The inner loops are most of what a hit costs, so
+// they choose instead of branching, and look at sets nobody asked for rather than ask.
 template <class P>
 BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t wanted) {
   constexpr uint32_t kTogether = 8;  // loads in flight of one lane
-  uint64_t first = set_of(cache, page_id) * cache.ways;
-  Probe found{kNoLine, false};
-  bool has_way = P::lane() < cache.ways;
+  uint64_t first = set_of(cache, page_id) * cache.ways, lines = reinterpret_cast<uint64_t>(cache.lines + first);
+  LineWord key = key_of(page_id);
+  uint32_t holders = 0, free = 0;  // ways of this lane's set
+  uint32_t way = P::lane() < cache.ways ? P::lane() : cache.ways - 1;  // the last one several times, if they are few
   for (uint32_t begin = 0; begin < kWarp; begin += kTogether) {
     if ((wanted >> begin & ((1u << kTogether) - 1)) == 0) continue;
     LineWord words[kTogether];
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint64_t line = P::shuffle(first, begin + i) + P::lane();
-      bool look = has_way && (wanted >> (begin + i) & 1) != 0;
-      words[i] = look ? typename P::template Atomic<LineWord>(cache.lines[line]).load(P::relaxed) : 0;
+      LineWord* set = reinterpret_cast<LineWord*>(P::shuffle(lines, begin + i));
+      words[i] = typename P::template Atomic<LineWord>(set[way]).load(P::relaxed);
     }
     BAM_UNROLL for (uint32_t i = 0; i < kTogether; i++) {
-      uint32_t holders = P::ballot(holds(words[i], P::shuffle(page_id, begin + i)));
-      uint32_t free = holders != 0 ? holders : P::ballot(has_way && claimable(words[i]));  // the same for all lanes
-      if (P::lane() != begin + i) continue;
-      if (holders != 0) found.line_id = first + lowest_bit(holders);
-      found.has_room = free != 0;
+      bool mine = P::lane() == begin + i;
+      uint32_t held = P::ballot(has_key(words[i], P::shuffle(key, begin + i)));
+      holders = mine ? held : holders;
+      if (held != 0) continue;  // the same for all lanes
+      uint32_t room = P::ballot(claimable(words[i]));
+      free = mine ? room : free;
     }
   }
-  return found;
+  return {holders != 0 ? first + lowest_bit(holders) : kNoLine, free != 0};
 }
 
 // One lane's look-up after the probe. False when it has to be probed again.
@@ -195,12 +197,14 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   }
   counts.looked_up += count_bits(P::ballot(exists));
   counts.hits += count_bits(P::ballot(hit));
-  counts.joins += count_bits(P::ballot(wanted && got.outcome == Outcome::joined));
-  counts.claims += count_bits(P::ballot(reads && got.outcome == Outcome::claimed));
-  counts.bypasses += count_bits(P::ballot(reads && got.outcome == Outcome::bypass));
-  uint32_t place_in_row = number - row_of(batch, number) * batch.pages_per_row;
-  counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && place_in_row == 0));
-  counts.left += count_bits(P::ballot(piece.length != 0 && !hit && piece.constant == nullptr));
+  if (P::ballot(exists && !hit) != 0) {
+    uint32_t place_in_row = number - row_of(batch, number) * batch.pages_per_row;
+    counts.joins += count_bits(P::ballot(wanted && got.outcome == Outcome::joined));
+    counts.claims += count_bits(P::ballot(reads && got.outcome == Outcome::claimed));
+    counts.bypasses += count_bits(P::ballot(reads && got.outcome == Outcome::bypass));
+    counts.constant_rows += count_bits(P::ballot(piece.constant != nullptr && place_in_row == 0));
+    counts.left += count_bits(P::ballot(piece.length != 0 && !hit && piece.constant == nullptr));
+  }
   submit_warp<P>(store, flight, queue, piece.page_id, slot, reads);
   copy_present<P>(store, batch, piece, got, hit);
 }

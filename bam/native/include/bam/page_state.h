@@ -43,6 +43,15 @@ BAM_HD constexpr bool holds(LineWord word, uint64_t page_id) {
   return page_of(word) == page_id && (state == LineState::reading || state == LineState::valid);
 }
 
+// The same by a key that was made once, for those who look at many lines.
+BAM_HD constexpr LineWord key_of(uint64_t page_id) { return make_line(page_id, 0, LineState::empty); }
+BAM_HD constexpr bool has_key(LineWord word, LineWord key) {
+  return page_of(word ^ key) == 0 && ((static_cast<uint32_t>(word) + 1) & 2) != 0;  // 1: reading, 2: valid
+}
+static_assert(has_key(make_line(5, 3, LineState::reading), key_of(5)) && has_key(make_line(5, 0, LineState::valid), key_of(5)));
+static_assert(!has_key(make_line(5, 3, LineState::failed), key_of(5)) && !has_key(0, key_of(0)));
+static_assert(!has_key(make_line(4, 0, LineState::valid), key_of(5)) && has_key(make_line(kMaxPageId, kMaxPins, LineState::valid), key_of(kMaxPageId)));
+
 // True when the line may be given to another page.
 BAM_HD constexpr bool claimable(LineWord word) { return pins_of(word) == 0 && state_of(word) != LineState::reading; }
 
