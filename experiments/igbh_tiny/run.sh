@@ -15,7 +15,7 @@ case $what in
   sample) "${gids[@]}" bench sample "${GIDS_DATA:-data}/igbh_tiny_store" --threads "${THREADS:-2}" \
             --json "$out/sample.json" ;;
   cold) "${gids[@]}" bench e2e --config $config --loaders "${LOADERS:-gids,dgl-mmap-tuned,dgl-mmap-128k}" --same-batches \
-          --set loader.cache="${CACHE:-352MiB}" --set loader.cpu_buffer=0 \
+          --set loader.cache="${CACHE:-464MiB}" --set loader.cpu_buffer=0 \
           --steps "${STEPS:-100}" --memory-limit 1GiB --cold --no-train --json "$out/${NAME:-igbh_tiny_cold}.json" ;;
   *) echo "unknown: $what" >&2; exit 2 ;;
 esac
