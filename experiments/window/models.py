@@ -169,7 +169,7 @@ def gpu_maker(kind: str) -> tuple[Callable[[], Gpu], torch.device]:
     if kind == "cuda":
         from bam.cache.device.cupy_gpu import CupyGpu
 
-        return CupyGpu, torch.device("cuda", CupyGpu().number)
+        return CupyGpu, torch.device("cuda", torch.cuda.current_device())
     sys.path.append(str(EMULATED_GPU))
     from emulated_gpu import EmulatedGpu, few_threads
 
