@@ -15,7 +15,7 @@ from bam.cache.device.gpu import Gpu, Grid
 from bam.cache.page_cache import PolicyKind
 from bam.cache.reference import ReferenceCache
 
-PAGE_BYTES, FLIGHTS, SLOTS, LINES = 512, 3, 40, 30
+PAGE_BYTES, FLIGHTS, SLOTS, LINES = 512, 3, 40, 90
 #: Name, rows and bytes of each: several to a page, straddling, several pages each.
 ARRAYS = [("short", 400, 64), ("long", 60, 2560), ("uneven", 150, 600)]
 
@@ -49,7 +49,7 @@ def check_gathers(make_gpu: Callable[[], Gpu], policy: PolicyKind, seed: int) ->
 
 def _begin(group: Any, model: DeviceGatherModel, tables: Any, random: Any, clock: int) -> tuple[Any, Any]:
     """One gather of an array's rows, in any order, some twice; other rows are noted first."""
-    name = random.choice(sorted(tables))
+    name = str(random.choice(sorted(tables)))
     n_rows = len(tables[name])
     noted = np.unique(random.integers(0, n_rows, 10))
     group.note_next_use({name: noted}, clock + 1)
