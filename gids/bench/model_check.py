@@ -123,6 +123,10 @@ class TracePath(ABC):
     def read(self, trace: Trace, techniques: Techniques) -> Delivered:
         """Read all mini-batches, from an empty cache."""
 
+    @abstractmethod
+    def predict(self, trace: Trace, techniques: Techniques) -> dict[str, FetchCounts]:
+        """What the plain model foretells, by table."""
+
 
 class HostTracePath(TracePath):
     """The loader's own stages on the host."""
@@ -154,6 +158,9 @@ class HostTracePath(TracePath):
             store.close()
         return Delivered(features, counts)
 
+    def predict(self, trace: Trace, techniques: Techniques) -> dict[str, FetchCounts]:
+        return predict(trace, techniques)
+
 
 def _sampled(trace: Trace) -> list[Any]:
     """As much of mini-batches as reading features needs."""
@@ -178,27 +185,32 @@ def _open_store(
         tables[name] = StoredTable(name, array)
         if techniques.constant and name in trace.constant:
             buffers[name] = ConstantBuffer(tables[name], trace.constant[name], load=False)
-            for _ in buffers[name].fill(_copier(rows)):
+            for _ in buffers[name].fill(copier(rows)):
                 pass
     return FeatureStore(tables, buffers, model, requests=requests)
 
 
-def _copier(rows: npt.NDArray[Any]) -> Any:
+def copier(rows: npt.NDArray[Any]) -> Any:
+    """What fills constant buffers with these rows."""
+
     def copy(ids: RowIds, out: npt.NDArray[np.uint8]) -> None:
         np.copyto(out, rows[ids].view(np.uint8))
 
     return copy
 
 
+def plain_counts(trace: Trace) -> dict[str, list[float]]:
+    """Requests that the trace's epoch is expected to make for each row."""
+    return {name: counts_of_levels()[each].tolist() for name, each in trace.requests().levels.items()}
+
+
 def predict(trace: Trace, techniques: Techniques) -> dict[str, FetchCounts]:
-    """What the plain model foretells, by table."""
+    """What the plain model foretells of the host's path, by table."""
     row_bytes = {name: rows.itemsize * rows.shape[1] for name, rows in trace.tables.items()}
     rules, forecast, accumulator = trace.rules(techniques), None, None
     if techniques.forecast:
-        requests = trace.requests()
-        counts = {name: counts_of_levels()[each].tolist() for name, each in requests.levels.items()}
         sizes = (row_bytes, trace.page_bytes, len(trace.batches))
-        forecast = PlainForecast(counts, requests.dispersion, *sizes)
+        forecast = PlainForecast(plain_counts(trace), DISPERSION, *sizes)
     if techniques.accumulate:
         accumulator = PlainAccumulator(rules, None, SSD.reads_needed(PEAK_SHARE), trace.budget_bytes)
     held = {name: set(rows.tolist()) for name, rows in trace.constant.items()} if techniques.constant else {}
@@ -237,7 +249,7 @@ def predict(trace: Trace, techniques: Techniques) -> dict[str, FetchCounts]:
 
 def differences(trace: Trace, techniques: Techniques, path: TracePath) -> list[str]:
     """Where rows or counts are not as they must be; empty: nowhere."""
-    delivered, foretold = path.read(trace, techniques), predict(trace, techniques)
+    delivered, foretold = path.read(trace, techniques), path.predict(trace, techniques)
     found = []
     for number, (batch, features) in enumerate(zip(trace.batches, delivered.features, strict=True)):
         for name, ids in batch.items():

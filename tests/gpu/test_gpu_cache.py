@@ -29,3 +29,11 @@ def test_several_arrays_in_one_store(gpu: Any, tmp_path: Path) -> None:
     from device_groups import check_group
 
     assert check_group(gpu, tmp_path).rows == 6 * 170
+
+
+@pytest.mark.parametrize("policy", list(PolicyKind), ids=lambda policy: policy.value)
+def test_gathers_count_as_foretold(gpu: Any, policy: PolicyKind) -> None:
+    from gather_models import check_gathers
+
+    for seed in range(1, 4):
+        assert "pages_bypassed" in check_gathers(type(gpu), policy, seed)

@@ -1,17 +1,20 @@
 // A platform for kernels on the host: every thread of a grid is a fiber, and they take turns.
 //
-// A thread goes on until it pauses or waits for others of its warp or block. All threads of the grid exist at once, so
-// what passes here may still need more resident blocks than a GPU has; and they never run at the same time, so data
-// races are not seen: those are the explorer's and the sanitizers' part.
+// A thread goes on until it pauses or waits for others of its warp or block; whose turn comes next is drawn, if a seed
+// says so, since a GPU promises no order either. All threads of the grid exist at once, so what passes here may still
+// need more resident blocks than a GPU has; and they never run at the same time, so data races are not seen: those are
+// the explorer's and the sanitizers' part.
 #pragma once
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "bam/platform.h"
@@ -63,6 +66,12 @@ inline uint64_t& news() {
   return count;
 }
 
+// Draws the order of turns; 0: threads take them in the order of their numbers.
+inline uint64_t& turn_seed() {
+  static uint64_t seed = 0;
+  return seed;
+}
+
 inline void meet(Meeting& meeting) {
   uint64_t generation = meeting.generation;
   news()++;
@@ -91,8 +100,10 @@ inline void run_grid(uint32_t blocks, uint32_t threads, void (*body)(const void*
                         thread.get());
     all.push_back(std::move(thread));
   }
+  std::mt19937_64 random(turn_seed());
   while (!all.empty()) {
     uint64_t before = news();
+    if (turn_seed() != 0) std::shuffle(all.begin(), all.end(), random);
     for (auto& thread : all) {
       current() = thread.get();
       thread->fiber.resume();

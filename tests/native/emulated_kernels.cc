@@ -21,6 +21,7 @@ void run(uint64_t blocks, uint64_t threads, const Kernel& kernel) {
 
 extern "C" {
 
+void bam_draw_turns(uint64_t seed) { emulated::turn_seed() = seed; }
 void bam_submit_rows(uint64_t blocks, uint64_t threads, const bam::DeviceStore* store, const bam::RowBatch* batch) {
   run(blocks, threads, [&] { bam::submit_rows<P>(*store, *batch); });
 }

@@ -76,3 +76,19 @@ def test_models_foretell_every_count() -> None:
     tiny = found["recorded"]["tiny"]
     assert {"none", "all", "window", "constant", "accumulate", "contiguous"} <= set(tiny["techniques"])
     assert found["random"]["differences"] == tiny["differences"] == 0
+
+
+def test_models_foretell_every_count_on_a_gpu_where_pages_are_given_up() -> None:
+    found = result("models_emulated_gpu")
+    random, recorded = found["random"], found["recorded"]["igbh_0.05"]
+    assert random["traces"] >= 1000
+    assert (random["combinations"], random["policies"]) == (64, 5)
+    assert min(random["pages_read"], random["pages_bypassed"]) > random["traces"]
+    assert {"none", "all", "window", "constant", "accumulate", "contiguous"} <= set(recorded["techniques"])
+    assert random["differences"] == recorded["differences"] == 0
+
+
+def test_many_warps_count_nearly_the_same() -> None:
+    for found in result("models_emulated_gpu")["recorded"]["igbh_0.05"]["many_warps"].values():
+        assert {"rows_requested", "rows_constant", "pages_requested", "bytes_useful"} <= set(found["exact"])
+        assert found["largest_relative_difference"]["pages_read"] < 0.01

@@ -18,7 +18,7 @@ static_assert(sizeof(CacheStep) == 24, "ABI");
 template <class P>
 BAM_HD void run_cache_step(const CacheState& cache, const CacheStep& step, Acquired* got) {
   if (step.action == CacheAction::acquire) {
-    Acquired found = look_up<P>(cache, step.subject, step.value, P::lane() == 0);
+    Acquired found = look_up<P>(cache, step.subject, step.value, P::lane() == 0, true);
     if (P::lane() == 0) *got = found;
     return;
   }

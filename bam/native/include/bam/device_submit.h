@@ -44,15 +44,18 @@ BAM_HD Probe probe_sets(const CacheState& cache, uint64_t page_id, uint32_t want
   return {holders != 0 ? first + lowest_bit(holders) : kNoLine, free != 0};
 }
 
-// One lane's look-up after the probe. False when it has to be probed again.
+// A lane pins the line that its page was seen in. False when it has to be probed again.
 template <class P>
-BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use, Acquired& got) {
-  if (seen.line_id != kNoLine) {
-    Found found = pin_line<P>(cache, seen.line_id, page_id, next_use);
-    got = outcome_of(found, seen.line_id);
-    return found != Found::absent;
-  }
-  if (!seen.has_room) return true;  // a bypass, without waiting for a lock that many want
+BAM_HD bool try_pin_seen(const CacheState& cache, const Probe& seen, uint64_t page_id, uint64_t next_use,
+                         Acquired& got) {
+  Found found = pin_line<P>(cache, seen.line_id, page_id, next_use);
+  got = outcome_of(found, seen.line_id);
+  return found != Found::absent;
+}
+
+// A lane makes room for its page. False when the set is locked.
+template <class P>
+BAM_HD BAM_RARE bool try_insert(const CacheState& cache, uint64_t page_id, uint64_t next_use, Acquired& got) {
   uint64_t set_id = set_of(cache, page_id);
   if (!try_lock_set<P>(cache.sets[set_id])) return false;
   got = acquire_locked<P>(cache, set_id, page_id, next_use);
@@ -60,15 +63,35 @@ BAM_HD bool try_look_up(const CacheState& cache, const Probe& seen, uint64_t pag
   return true;
 }
 
-// As acquire(), for the lanes of a warp that want it. A lane whose set is locked probes again instead of waiting: by
-// then the page may be there, or no room for it.
+// Of the lanes that miss, those that insert now: the lowest of each set. Where page memory moves between sets
+// (frames.h) that is not enough to say which page goes, so of a warp that is `alone` only the lowest of all does.
 template <class P>
-BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted) {
+BAM_HD bool inserts_now(const CacheState& cache, uint64_t page_id, bool misses, bool alone) {
+  uint64_t turn = alone && cache.frames.of_line != nullptr ? 0 : set_of(cache, page_id);
+  uint32_t peers = P::match(~0u, misses ? turn : ~uint64_t{P::lane()});  // sets are fewer than that
+  return misses && lowest_bit(peers) == P::lane();
+}
+
+// As acquire(), for the lanes of a warp that want it, in a fixed order: who sees its page pins it, before anything is
+// given up; then those that miss insert, the lanes of a set in rising order, a probe before each. So what a warp that
+// is `alone` finds follows from what it looks up (bam/array/device_gather_model.py foretells it). Several warps come
+// to a set in any order. A lane whose set is locked probes again instead of waiting: by then the page may be there,
+// or no room for it.
+template <class P>
+BAM_HD Acquired look_up(const CacheState& cache, uint64_t page_id, uint64_t next_use, bool wanted, bool alone) {
   Acquired got{Outcome::bypass, 0};
   for (uint32_t left = P::ballot(wanted); left != 0; left = P::ballot(wanted)) {
     Probe seen = probe_sets<P>(cache, page_id, left);
-    if (wanted) wanted = !try_look_up<P>(cache, seen, page_id, next_use, got);
-    if (wanted) P::pause();
+    bool misses = wanted && seen.line_id == kNoLine;
+    if (wanted && !misses) wanted = !try_pin_seen<P>(cache, seen, page_id, next_use, got);
+    if (misses && !seen.has_room) misses = wanted = false;  // a bypass, without waiting for a lock that many want
+    if (P::ballot(misses) == 0) continue;
+    P::sync_warp();  // pins of this round are seen by whoever chooses a line to give up
+    if (inserts_now<P>(cache, page_id, misses, alone)) {
+      wanted = !try_insert<P>(cache, page_id, next_use, got);
+      if (wanted) P::pause();
+    }
+    P::sync_warp();  // lines that were claimed are seen by the next probe
   }
   return got;
 }
@@ -169,9 +192,22 @@ BAM_HD void copy_present(const DeviceStore& store, const RowBatch& batch, const 
   if (hit) unpin<P>(store.cache.lines[got.line_id]);
 }
 
+// The latest next use that lanes of a warp give for a page. Rows that straddle pages have some in common, and each
+// says when the first of its pages is needed: so the latest is nearest, whichever lane the policy hears of last.
+template <class P>
+BAM_HD uint64_t latest_use(uint64_t page_id, uint64_t next_use, bool wanted) {
+  uint32_t left = P::match(~0u, wanted ? page_id : ~uint64_t{P::lane()});
+  uint64_t latest = next_use;
+  for (; P::ballot(left != 0) != 0; left &= left - 1) {
+    uint64_t other = P::shuffle(next_use, left != 0 ? lowest_bit(left) : P::lane());
+    latest = other > latest ? other : latest;
+  }
+  return latest;
+}
+
 // A warp looks up some pieces, submits their commands, and copies what is there.
 template <class P>
-BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, uint32_t queue,
+BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint32_t begin, uint32_t queue, bool alone,
                           WarpCounts& counts) {
   Flight& flight = store.flights[batch.flight];
   uint32_t number = begin + P::lane();
@@ -182,8 +218,10 @@ BAM_HD void submit_pieces(const DeviceStore& store, const RowBatch& batch, uint3
   bool wanted = piece.length != 0 && piece.in_range && piece.constant == nullptr;
   uint64_t next_use = kNever;
   if (batch.next_use != nullptr && wanted) next_use = batch.next_use[batch.first_row + row_of(batch, number)];
+  bool shared = batch.next_use != nullptr && batch.pages_per_row > 1 && orders_by_use(store.cache.policy);
+  if (shared) next_use = latest_use<P>(piece.page_id, next_use, wanted);
   Acquired got{Outcome::bypass, 0};
-  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible);
+  if (store.cache.n_sets != 0) got = look_up<P>(store.cache, piece.page_id, next_use, wanted && possible, alone);
   bool reads = wanted && possible && (got.outcome == Outcome::claimed || got.outcome == Outcome::bypass);
   bool hit = wanted && got.outcome == Outcome::hit;
   if (exists) {
@@ -229,7 +267,7 @@ BAM_HD void submit_rows(const DeviceStore& store, const RowBatch& batch) {
   WarpCounts counts;
   uint32_t share = pieces_per_warp(batch);
   for (uint64_t begin = uint64_t{warp} * share; begin < n_pieces; begin += uint64_t{n_warps} * share)
-    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), queue, counts);
+    submit_pieces<P>(store, batch, static_cast<uint32_t>(begin), queue, n_warps == 1, counts);
   if (P::lane() == 0) add_counts<P>(flight, counts);
 }
 

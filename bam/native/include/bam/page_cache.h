@@ -96,7 +96,7 @@ BAM_HD inline Acquired outcome_of(Found found, uint64_t line_id) {
 
 // As acquire(), with the set locked by the caller.
 template <class P>
-BAM_HD BAM_RARE Acquired acquire_locked(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use) {
+BAM_HD Acquired acquire_locked(const CacheState& cache, uint64_t set_id, uint64_t page_id, uint64_t next_use) {
   uint64_t line_id = 0;
   Found found = find_in_set<P>(cache, set_id, page_id, next_use, line_id);
   if (found != Found::absent) return outcome_of(found, line_id);

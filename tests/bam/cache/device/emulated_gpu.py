@@ -96,8 +96,11 @@ class DoneEvent(GpuEvent):
 
 
 class EmulatedGpu(Gpu):
-    def __init__(self) -> None:
+    """Threads of a launch take turns: in the order of their numbers, or as `turn_seed` draws it."""
+
+    def __init__(self, turn_seed: int = 0) -> None:
         self._libraries = [kernels()]
+        self._turn_seed = turn_seed
         self.number, self.stream_address, self.list_grid = 0, 0, Grid(1, 32)
         self.launches: list[str] = []
         self.sizes: list[tuple[str, Grid]] = []
@@ -171,6 +174,7 @@ class EmulatedGpu(Gpu):
         pointers = [c_void_p(ctypes.addressof(argument)) for argument in arguments]
         library = next(each for each in self._libraries if hasattr(each, kernel))
         with _one_launch:
+            self._libraries[0].bam_draw_turns(c_uint64(self._turn_seed))
             getattr(library, kernel)(c_uint64(grid.blocks), c_uint64(grid.threads), *pointers)
 
     def mark(self) -> GpuEvent:
@@ -217,3 +221,11 @@ class EmulatedGpu(Gpu):
         while self.registered:
             memory = self.registered.pop()[:2]
             _registrations.give_back(*memory, functools.partial(_known.discard, memory))
+
+
+def few_threads(gpu: EmulatedGpu) -> EmulatedGpu:
+    """With a warp for each kernel but the one that looks pages up: emulated threads take time."""
+    gpu.grids = {
+        kernel: grid if kernel == "bam_submit_rows" else Grid(1, 32) for kernel, grid in gpu.grids.items()
+    }
+    return gpu
