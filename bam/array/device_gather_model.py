@@ -15,8 +15,10 @@ from bam.cache.geometry import set_of
 from bam.cache.page_cache import NEVER, Acquired, Outcome
 from bam.cache.reference import ReferenceCache
 
-#: Pieces that a warp takes at a time, and of rows longer than so many bytes; as in device_copy.h.
-WARP_PIECES, LONG_PIECES, LONG_ROW_BYTES = 32, 8, 2048
+#: Pieces that a warp takes at a time: of short rows, of longer ones, and of those where they are many; as in
+#: device_copy.h.
+WARP_PIECES, LONG_PIECES, MANY_LONG_PIECES = 32, 8, 16
+LONG_ROW_BYTES, MANY_PIECES = 2048, 1 << 16
 _PAGES = {
     Outcome.HIT: "pages_hit",
     Outcome.JOINED: "pages_joined",
@@ -148,8 +150,9 @@ class DeviceGatherModel:
 
     def _warps(self, rows: Sequence[PlainRow], pages_per_row: int) -> Iterator[list[_Piece]]:
         """Pieces that a warp looks up together; those of constant rows, and empty ones, leave gaps."""
-        long = self._arrays[rows[0].name].row_bytes > LONG_ROW_BYTES
-        share = LONG_PIECES if long else WARP_PIECES
+        share = WARP_PIECES
+        if self._arrays[rows[0].name].row_bytes > LONG_ROW_BYTES:
+            share = LONG_PIECES if len(rows) * pages_per_row < MANY_PIECES else MANY_LONG_PIECES
         taken: dict[int, list[_Piece]] = {}
         for place, row in enumerate(rows):
             array = self._arrays[row.name]

@@ -171,19 +171,25 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
 
 
 def _trainer(job: Job, data: LoaderData, device: TrainingDevice) -> Trainer:
-    """A new model, after another one like it made a step on a small mini-batch of zeros."""
+    """A new model, after another one like it made a step on a mini-batch of zeros.
+
+    On a GPU one of the usual size: CUDA loads a kernel at its first launch, for which it waits until the GPU
+    is idle, and which kernels there are depends on sizes. In host memory, which may be limited, a small one.
+    """
     config = job.config
     spec = DataSpec.of_dataset(data.dataset, config.data.task)
-    small = next(SampledSource(data.dataset.graph, small_plan(train_plan(job, data))).batches(0))
+    plan = train_plan(job, data)
+    batch = next(SampledSource(data.dataset.graph, plan if device.is_gpu else small_plan(plan)).batches(0))
     features = {
-        name: torch.zeros(len(small.nodes[name]), each.dim, device=device.device)
+        name: torch.zeros(len(batch.nodes[name]), each.dim, device=device.device)
         for name, each in data.mapped_features.items()
     }
-    labels = {data.task.node_type: torch.zeros(small.node_counts[0][data.task.node_type], dtype=torch.int64)}
+    labels = {data.task.node_type: torch.zeros(batch.node_counts[0][data.task.node_type], dtype=torch.int64)}
     counts = data.task.class_counts(data.task.usual_split(config.data.split).train)
     model = build_model(spec, config.model, config.training.seed).to(device.device)
     throw_away = Trainer(model, config.training, 1, counts)
-    throw_away.step(LoadedBatch(small, features, labels, {}, 0.0, 0.0))
+    throw_away.step(LoadedBatch(batch, features, labels, {}, 0.0, 0.0))
+    del throw_away, features
     model = build_model(spec, config.model, config.training.seed).to(device.device)
     return Trainer(model, config.training, job.steps, counts)
 

@@ -113,11 +113,9 @@ def _run(job: Job, group: MemoryGroup | None) -> dict[str, Any]:
 def child_environment(threads: int) -> dict[str, str]:
     """The environment every loader gets.
 
-    Idle OpenMP threads sleep, so that other threads can run. CUDA loads all kernels when it starts: at its
-    first launch, a kernel would wait until the GPU is idle, which one that reads is not.
+    Idle OpenMP threads sleep, so that other threads can run.
     """
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "DGLBACKEND": "pytorch"}
-    environment["CUDA_MODULE_LOADING"] = "EAGER"
     if threads:
         environment |= {"OMP_NUM_THREADS": str(threads), "NUMBA_NUM_THREADS": str(threads)}
     return environment

@@ -32,7 +32,7 @@ from bam.errors import ClosedError, ConfigError
 #: Most parts of a request that is counted.
 MAX_COUNTED_PARTS = 32
 _N_REPORTS = 4096
-#: `pieces_per_warp` of device_gather.h: a warp takes 32 pieces of a row, or 8 of a row that is longer.
+#: `pieces_per_warp` of device_copy.h: a warp takes 32 pieces, or 8 of longer rows (16 where they are many).
 LONG_ROW_BYTES, THREADS_PER_LONG_PIECE = 2048, 4
 _ERROR_BITS = 32
 _COUNTS_BYTES = MAX_COUNTED_PARTS * PART_COUNTS.itemsize

@@ -57,9 +57,13 @@ BAM_HD ReadResult result_in(const DeviceStore& store, const Flight& flight, uint
   return typename P::template Atomic<ReadResult>(store.results[slot]).load(P::acquire);
 }
 
-// Pieces a warp takes at a time. Few when they are long, so that all warps finish together. reads.py makes the grid
-// for it.
-BAM_HD constexpr uint32_t pieces_per_warp(const RowBatch& batch) { return batch.row_bytes > 2048 ? 8 : kWarp; }
+// Pieces a warp takes at a time. Few when they are long, so that all warps finish together; more where each has several
+// turns anyway, for looking up takes as long for few. reads.py makes the grid for it.
+constexpr uint32_t kManyPieces = 1u << 16;
+BAM_HD constexpr uint32_t pieces_per_warp(const RowBatch& batch) {
+  if (batch.row_bytes <= 2048) return kWarp;
+  return batch.n_pieces() < kManyPieces ? 8 : 16;
+}
 
 constexpr uint32_t kSegmentBytes = kWarp * sizeof(Chunk);
 
@@ -71,7 +75,7 @@ BAM_HD constexpr uint32_t segment_shift(const DeviceStore& store, const RowBatch
   return shift;
 }
 
-// What a warp copies: by lane, for the first `n_lanes` of them (8 or 32); addresses and lengths are multiples of 16.
+// What a warp copies: by lane, for the first `n_lanes` of them (8, 16 or 32); addresses and lengths are multiples of 16.
 struct WarpCopy {
   uint64_t to, from;
   uint32_t length;  // 0: nothing
