@@ -31,6 +31,7 @@ def test_the_ratio_is_that_of_value_and_ceiling(name: str) -> None:
     ("name", "least"),
     [
         ("hit_gather_4096", 0.85),
+        ("hit_gather_512", 0.6),
         ("constant_buffer", 0.95),
         ("ssd_model", 0.9),
         ("cold_gather", 0.97),
