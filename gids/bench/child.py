@@ -30,14 +30,12 @@ from gids.bench.observe import EngineRecorder, ProcessCounters, anonymous_bytes,
 from gids.bench.paper.bounds import measure_bounds
 from gids.bench.recorded import RecordedBatches, open_recorded
 from gids.bench.sources import BatchPlan, RecordedSource, SampledSource
+from gids.bench.warm_up import small_plan, step_on_zeros
 from gids.fetch.feature_store import FeatureStore
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
 from gids.sampling.tensor_batch import TensorBatch
-
-WARM_UP_SEEDS = 8
-WARM_UP_BATCH = 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -95,12 +93,6 @@ def _belady(job: Job, data: LoaderData, plan: BatchPlan, recorded: RecordedBatch
 def train_plan(job: Job, data: LoaderData) -> BatchPlan:
     """Mini-batches of the training part."""
     return train_plan_of(job.config, data)
-
-
-def small_plan(plan: BatchPlan) -> BatchPlan:
-    """Mini-batches of few seeds: enough to load what is compiled, too little to warm a cache."""
-    seeds = {name: ids[-WARM_UP_SEEDS:] for name, ids in plan.seeds.items()}
-    return BatchPlan(seeds, plan.fanouts, WARM_UP_BATCH, shuffle=False, seed=plan.seed + 1)
 
 
 def endless(deliveries: Deliveries) -> Iterator[LoadedBatch]:
@@ -171,25 +163,11 @@ def _timed(job: Job, data: LoaderData, loader: BenchLoader, deliveries: Deliveri
 
 
 def _trainer(job: Job, data: LoaderData, device: TrainingDevice) -> Trainer:
-    """A new model, after another one like it made a step on a mini-batch of zeros.
-
-    On a GPU one of the usual size: CUDA loads a kernel at its first launch, for which it waits until the GPU
-    is idle, and which kernels there are depends on sizes. In host memory, which may be limited, a small one.
-    """
+    """A new model."""
     config = job.config
+    step_on_zeros(config, data, train_plan(job, data), device)
     spec = DataSpec.of_dataset(data.dataset, config.data.task)
-    plan = train_plan(job, data)
-    batch = next(SampledSource(data.dataset.graph, plan if device.is_gpu else small_plan(plan)).batches(0))
-    features = {
-        name: torch.zeros(len(batch.nodes[name]), each.dim, device=device.device)
-        for name, each in data.mapped_features.items()
-    }
-    labels = {data.task.node_type: torch.zeros(batch.node_counts[0][data.task.node_type], dtype=torch.int64)}
     counts = data.task.class_counts(data.task.usual_split(config.data.split).train)
-    model = build_model(spec, config.model, config.training.seed).to(device.device)
-    throw_away = Trainer(model, config.training, 1, counts)
-    throw_away.step(LoadedBatch(batch, features, labels, {}, 0.0, 0.0))
-    del throw_away, features
     model = build_model(spec, config.model, config.training.seed).to(device.device)
     return Trainer(model, config.training, job.steps, counts)
 

@@ -20,6 +20,7 @@ from gids.bench.device import TrainingDevice
 from gids.bench.loaders import LOADERS, BenchLoader, Deliveries, LoadedBatch, LoaderData, Work
 from gids.bench.observe import peak_rss_bytes
 from gids.bench.sources import BatchPlan
+from gids.bench.warm_up import step_on_zeros
 from gids.config.read import as_table
 from gids.config.sections import RunConfig
 from gids.errors import DatasetError, NonFiniteLoss
@@ -156,7 +157,8 @@ class _Run:
         checkpoint_seconds: float,
         report: Report,
     ) -> None:
-        self._config, self._parts, self._folder, self._report = config, parts, folder, report
+        self._config, self._data, self._parts = config, data, parts
+        self._folder, self._report = folder, report
         self._checkpoint_seconds, self._saved_at = checkpoint_seconds, time.perf_counter()
         self._loader, self._device = loader, opened.device
         spec = DataSpec.of_dataset(data.dataset, config.data.task)
@@ -175,6 +177,9 @@ class _Run:
         state, epochs = self._state, self._config.training.epochs
         begin = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
+            if self._device.is_gpu:
+                plan = _plan(self._config, self._data, Part.TRAIN)
+                step_on_zeros(self._config, self._data, plan, self._device)
             torch.manual_seed(self._config.training.seed)
             if state.generator is not None:
                 self._trainer.load_state_dict(state.trainer)

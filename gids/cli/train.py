@@ -37,8 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry the command out; the exit status."""
     # Before torch is loaded: its idle threads would otherwise spin while the loader's threads have work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # A kernel that is loaded when first launched waits for an idle GPU; one that reads is not.
-    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     from bam.errors import ConfigError
     from gids.bench.data import data_root
     from gids.bench.loaders import LOADERS, READ_AHEAD_KIB

@@ -34,7 +34,7 @@ from gids.loader.arguments import (
 )
 from gids.loader.cache_report import CacheReport
 from gids.loader.continued import BatchName, Continued, batch_names
-from gids.loader.metrics import LoaderMetrics
+from gids.loader.metrics import LoaderMetrics, LoaderTimes
 from gids.loader.minibatch import MiniBatch
 from gids.loader.open_path import PathRequest, open_path
 from gids.loader.pipeline import AnyBatch, Pipeline, Prepared
@@ -294,6 +294,11 @@ class DataLoader:
         for iterator in list(self._iterators):
             iterator.close()
         self._end_continued()
+
+    def times(self) -> LoaderTimes:
+        """The clocks of :meth:`metrics` alone."""
+        now = self._metrics
+        return LoaderTimes(now.batches, now.sample_s, now.plan_s, now.fetch_s, now.wait_s)
 
     def metrics(self) -> LoaderMetrics:
         """What was handed out so far, and what it took."""

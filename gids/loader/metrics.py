@@ -11,6 +11,23 @@ from gids.fetch.counts import FetchCounts, total
 
 
 @dataclass(frozen=True)
+class LoaderTimes:
+    """Where time went so far; costs nothing to ask for, at every step too.
+
+    Attributes
+    ----------
+    batches, sample_s, plan_s, fetch_s, wait_s
+        As of :class:`LoaderMetrics`.
+    """
+
+    batches: int
+    sample_s: float
+    plan_s: float
+    fetch_s: float
+    wait_s: float
+
+
+@dataclass(frozen=True)
 class LoaderMetrics:
     """Since the loader was made, or since an earlier snapshot.
 

@@ -171,10 +171,10 @@ class _GidsDeliveries(Deliveries):
         if first >= len(self):
             return
         self._loader.load_state_dict({**self._loader.state_dict(), "epoch": epoch, "batch": first})
-        before = self._loader.metrics()
+        before = self._loader.times()
         iterator = iter(self._loader)
         while (batch := next(iterator, None)) is not None:
-            now = self._loader.metrics()
+            now = self._loader.times()
             wait_s = now.wait_s - before.wait_s
             read_s = now.fetch_s - before.fetch_s + now.plan_s - before.plan_s
             # Reading is the last stage: of a wait, its end was for the reading, which finding out where

@@ -31,6 +31,9 @@ class Grouping(Groups):
         Of the whole store.
     merges : bool
         Whether neighbouring pages are read together at all.
+    begins_alone : bool
+        Where most likely nothing is read: the first mini-batches are read one by one, until one has told.
+        Sampling those of a whole group first would only be waited for.
 
     Attributes
     ----------
@@ -39,12 +42,18 @@ class Grouping(Groups):
     """
 
     def __init__(
-        self, storage: StorageModel, budget_bytes: int, n_pages: int = 0, merges: bool = True
+        self,
+        storage: StorageModel,
+        budget_bytes: int,
+        n_pages: int = 0,
+        merges: bool = True,
+        begins_alone: bool = False,
     ) -> None:
         self.on = merges and budget_bytes > 0 and storage.cost is not None
         super().__init__(storage, budget_bytes if self.on else 0)
         self._one_in = 1 << max(0, (n_pages // _SAMPLED_PAGES).bit_length() - 1)
         self._read_share = 1.0
+        self._alone = begins_alone
 
     def sampled(self, pages: PageNumbers) -> PageNumbers:
         """Those of `pages` (int64 array or tensor) that a :class:`GroupMember` is to have."""
@@ -57,7 +66,7 @@ class Grouping(Groups):
     def _wants(self, member: GroupMember) -> bool:
         # Where all is in memory there is nothing to wait for.
         is_read = self._group.n_pages * self._read_share >= NOTHING
-        return is_read and self._group.gain(member) >= WORTHWHILE_GAIN
+        return is_read and not self._alone and self._group.gain(member) >= WORTHWHILE_GAIN
 
     def begun(self) -> int:
         """The group is being read, and the next one begins; about how many distinct pages it has."""
@@ -67,5 +76,6 @@ class Grouping(Groups):
 
     def observe(self, n_pages: int, n_read: int) -> None:
         """Of the `n_pages` of a group so many were read, and not in the cache."""
+        self._alone = False
         if n_pages:
             self._read_share += NEWEST * (min(1.0, n_read / n_pages) - self._read_share)

@@ -32,8 +32,9 @@ from gids.bench.paper.regimes import (
 from gids.bench.paper.results import paired_ratios, result_files, step_bounds
 from gids.bench.paper.session import SessionEnd, SessionSettings, expected_s, run_session
 from gids.bench.report import html_page, markdown_page
-from gids.bench.report.benchmarks import TARGETS, benchmarks_page
+from gids.bench.report.benchmarks import benchmarks_page
 from gids.bench.report.paper import time_figure
+from gids.bench.report.targets import TARGETS
 from gids.cli.main import main
 from gids.cli.options import write_json
 from gids.config import RunConfig

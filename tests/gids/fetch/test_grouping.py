@@ -77,6 +77,13 @@ def test_cached_pages_are_not_waited_for() -> None:
     assert sizes(grouping, members(3, 500, 2000)) == [3]
 
 
+def test_where_nothing_may_be_read_the_first_mini_batch_tells() -> None:
+    waiting, grouping = members(9, 500, 2000), Grouping(MERGING, 5 * BATCH_BYTES, begins_alone=True)
+    assert sizes(grouping, waiting[:2]) == [1, 1]
+    grouping.observe(500, 400)
+    assert sizes(grouping, waiting[2:]) == [5, 2]
+
+
 @pytest.mark.parametrize("of", [torch.from_numpy, np.asarray])
 def test_a_share_of_a_large_store_says_enough(of: Any) -> None:
     n_pages = 3_000_000

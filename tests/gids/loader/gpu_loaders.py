@@ -291,6 +291,30 @@ def check_groups(machine: Machine, folder: Path, method: str, settings: Mapping[
     assert read[True] < read[False]
 
 
+def check_groups_of_what_is_kept(machine: Machine, folder: Path) -> None:
+    """Where all was read before, an epoch does not wait for a whole group to be sampled."""
+    path = make_data(folder)
+    calibrate_long_reads_cheap(path)
+    dataset = gids.open_dataset(path)
+    plain = plain_epoch(dataset, batch_size=20)
+    store = machine.open_store(dataset, page_bytes=512, cache="64MiB")
+    try:
+        with open_loader(machine, dataset, store, batch_size=20, window=2, accumulate="1MiB") as loader:
+            groups = []
+            for _ in range(2):
+                loader.set_epoch(0)
+                for got, expected in zip(loader, plain, strict=True):
+                    equal_batches(got, expected)
+                metrics = loader.metrics()
+                assert metrics.accumulator is not None
+                groups.append(metrics.accumulator.groups)
+        # Those that were sampled before the first one had told may still be read together.
+        assert groups[0] < len(plain) / 2 < len(plain) - 3 <= groups[1]
+        assert store.settled
+    finally:
+        store.close()
+
+
 def check_tiers(counts: Any, features: Any, store: GpuFeatureStore, nodes: Any) -> None:
     """Rows of one type by where they came from: exact, as far as they are in memory for good."""
     rows = features.rows_of(np.asarray(torch.as_tensor(nodes).cpu()))

@@ -11,6 +11,7 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -339,8 +340,10 @@ def test_labels_counts_and_metrics(graph: Graph, folder: Path) -> None:
         for batch in ours:
             assert torch.equal(batch.labels["paper"], torch.from_numpy(batch.output_nodes["paper"]))
             requested += sum(map(len, batch.nodes.values()))
-        metrics = ours.metrics()
+        metrics, times = ours.metrics(), ours.times()
     assert metrics.batches == len(ours)
+    assert asdict(times) == {name: getattr(metrics, name) for name in asdict(times)}
+    assert min(times.sample_s, times.fetch_s, times.wait_s) > 0
     total = metrics.total
     assert total.rows_requested == requested
     assert total.rows_constant + total.rows_cache + total.rows_joined + total.rows_storage == requested

@@ -86,6 +86,10 @@ def test_mini_batches_are_read_together(
     checks.check_groups(machine, tmp_path, method, settings)
 
 
+def test_groups_of_what_is_kept(machine: checks.Machine, tmp_path: Path) -> None:
+    checks.check_groups_of_what_is_kept(machine, tmp_path)
+
+
 def test_a_page_fails_that_a_group_needs(
     machine: checks.Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
