@@ -362,7 +362,9 @@ class DataLoader:
         sample = partial(_sample_batch, self._seeds, stages.sample)
         if stages.look_beyond is not None:
             stages.look_beyond(map(sample, again))
-        return Pipeline(names, sample, stages.fetcher, self._window, self.prefetch, stages.one_thread)
+        return Pipeline(
+            names, sample, stages.fetcher, self._window, self.prefetch, stages.one_thread, stages.paced
+        )
 
     def _continue(self, epoch: int, pipeline: Pipeline) -> None:
         """The pipeline goes on with this epoch; closed with the loader if nobody asks for it."""

@@ -41,9 +41,14 @@ class Pace:
         """The loader's thread has taken so long for a mini-batch, its waits for reads included."""
         self._work_s = seconds
 
+    @property
+    def puts_off(self) -> bool:
+        """Whether mini-batches take so little that they are not begun at once."""
+        return 0 < self._step_s < _LONGEST_S and self._work_s <= _LITTLE * self._step_s
+
     def wait_s(self, now_s: float) -> float:
         """How long the next mini-batch is to be put off."""
-        if not 0 < self._step_s < _LONGEST_S or self._work_s > _LITTLE * self._step_s:
+        if not self.puts_off:
             return 0.0
         return max(0.0, self._taken_s + _BEGIN * self._step_s - now_s)
 

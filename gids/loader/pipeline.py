@@ -61,13 +61,16 @@ class Stages:
     look_beyond : callable, optional
         Takes the iteration's mini-batches once more, so that the cache knows the pages of later ones.
     one_thread : bool
-        Sampling and reading only queue work for a GPU: one thread does both, at the consumer's :class:`Pace`.
+        Sampling only queues work for a GPU: the thread that reads does that, too.
+    paced : bool
+        Reading only queues work for a GPU: it goes by the consumer's :class:`Pace`.
     """
 
     sample: Callable[[Seeds, int, int], AnyBatch]
     fetcher: BatchReader
     look_beyond: Callable[[Iterator[Any]], None] | None = None
     one_thread: bool = False
+    paced: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +122,7 @@ class Pipeline:
         Mini-batches that are sampled beyond those that are read next.
     prefetch : int
         Mini-batches that are read ahead of the consumer and wait; where several are read together, as many.
-    one_thread : bool
+    one_thread, paced : bool
         See :class:`Stages`.
     """
 
@@ -131,8 +134,9 @@ class Pipeline:
         window: int | WindowSize,
         prefetch: int,
         one_thread: bool = False,
+        paced: bool = False,
     ) -> None:
-        self._pace = Pace() if one_thread else None
+        self._pace, self._one_thread = Pace() if paced else None, one_thread
         self._sampling = (sample(name) for name in batches)
         self._fetcher = fetcher
         self._window, self._prefetch = window, prefetch
@@ -164,14 +168,18 @@ class Pipeline:
             What sampling or reading this mini-batch raised.
         """
         if self._ended is None:
-            if self._pace is not None and self._ready.is_empty():
+            waits = self._ready.is_empty()
+            if self._pace is not None and waits:
                 self._pace.hurry()
+            elif self._pace is not None:
+                # Before there is room: that wakes the thread, which asks how far the step is.
+                self._pace.taken(time.perf_counter())
             try:
                 item = self._ready.get()
             except ChannelClosed:
                 raise LoaderStopped from None
             if isinstance(item, Prepared):
-                if self._pace is not None:
+                if self._pace is not None and waits:
                     self._pace.taken(time.perf_counter())
                 return item
             self._ended = item
@@ -222,7 +230,7 @@ class Pipeline:
         return _Sampled(plan, sampled - begin, time.perf_counter() - sampled)
 
     def _next_sampled(self) -> _Sampled | _End:
-        if self._pace is None:
+        if not self._one_thread:
             return self._sampled.get()
         try:
             return self._sample_next() or _End()
@@ -235,7 +243,9 @@ class Pipeline:
         end: _End | None = None
         try:
             while True:
-                if self._pace is not None:
+                if self._pace is not None and self._pace.puts_off:
+                    # Not after some of the work: the rest would begin when the consumer's step does.
+                    self._ready.wait_for_room()
                     self._pace.wait()
                 begin = time.perf_counter()
                 while end is None and self._fetcher.wants_more(self._window):

@@ -195,7 +195,7 @@ class GpuPath(ReadPath):
             with streams.sampling("gids sample"):
                 return draw(seeds, epoch, batch)
 
-        return Stages(sample, fetcher, one_thread=isinstance(self._sampler, CudaSampler))
+        return Stages(sample, fetcher, one_thread=isinstance(self._sampler, CudaSampler), paced=True)
 
     def _drawing(self) -> Callable[[Seeds, int, int], TensorBatch]:
         graph, sampler, device = self._graph, self._sampler, self._features.device

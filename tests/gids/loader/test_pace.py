@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from gids.loader.pace import Pace
+from gids.loader.pipeline import Pipeline
 
 
 def steady(step_s: float, work_s: float) -> Pace:
@@ -57,3 +60,62 @@ def test_a_consumer_that_waits_ends_it_too() -> None:
     threading.Timer(0.05, pace.hurry).start()
     pace.wait()
     assert time.perf_counter() - now < 0.4
+
+
+class Reader:
+    """Mini-batches that are their numbers, and what was done to them."""
+
+    last_group = 1
+
+    def __init__(self, events: list[str]) -> None:
+        self._events, self._waiting = events, []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wants_more(self, window: Any) -> bool:
+        return len(self._waiting) < 2
+
+    def plan(self, batch: Any) -> Any:
+        return batch
+
+    def announce(self, batch: Any) -> None:
+        self._events.append("announce")
+        self._waiting.append(batch)
+
+    def fetch(self) -> tuple[Any, Any]:
+        self._events.append("fetch")
+        return self._waiting.pop(0), None
+
+    def close(self) -> None: ...
+
+
+def until(ready: Callable[[], bool]) -> None:
+    end = time.perf_counter() + 10
+    while not ready():
+        assert time.perf_counter() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("one_thread", [False, True])
+def test_all_of_the_work_for_a_mini_batch_is_put_off(
+    monkeypatch: pytest.MonkeyPatch, one_thread: bool
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(Pace, "puts_off", True)
+    monkeypatch.setattr(Pace, "taken", lambda pace, now_s: events.append("taken"))
+    monkeypatch.setattr(Pace, "wait", lambda pace: events.append("wait"))
+    reader: Any = Reader(events)
+    pipeline = Pipeline(range(6), lambda name: name, reader, 0, 1, one_thread, paced=True)
+    until(lambda: events.count("fetch") == 1)
+    time.sleep(0.05)
+    assert events == ["wait", "announce", "announce", "fetch"]  # nothing more while there is no room
+    for number in range(6):
+        until(lambda: not pipeline._ready.is_empty())
+        before = len(events)
+        assert pipeline.next().batch == number
+        if number < 5:
+            until(lambda number=number: events.count("fetch") == number + 2)
+            assert events[before : before + 2] == ["taken", "wait"]
+    with pytest.raises(StopIteration):
+        pipeline.next()
