@@ -1,7 +1,7 @@
 // One step of a page cache by a warp: how tests drive the GPU's cache, look-up by look-up, beside the plain one.
 #pragma once
 
-#include "bam/device_submit.h"
+#include "bam/device_look_up.h"
 
 namespace bam {
 

@@ -5,7 +5,7 @@
 // drained the commands of the next are in the queues. The last slots belong to no flight: device-side arrays
 // (array.cuh) take them one by one.
 //
-//   submit_rows   looks pages up, writes commands         device_submit.h
+//   submit_rows   looks pages up, writes commands         device_look_up.h, device_submit.h
 //   drain_flight  one block waits for the completions     this file
 //   fill_lines    fresh pages: staging -> cache line      device_gather.h
 //   gather_rows   rows -> output; pins drop; the report   device_gather.h

@@ -48,9 +48,12 @@ BAM_HD constexpr LineWord key_of(uint64_t page_id) { return make_line(page_id, 0
 BAM_HD constexpr bool has_key(LineWord word, LineWord key) {
   return page_of(word ^ key) == 0 && ((static_cast<uint32_t>(word) + 1) & 2) != 0;  // 1: reading, 2: valid
 }
-static_assert(has_key(make_line(5, 3, LineState::reading), key_of(5)) && has_key(make_line(5, 0, LineState::valid), key_of(5)));
-static_assert(!has_key(make_line(5, 3, LineState::failed), key_of(5)) && !has_key(0, key_of(0)));
-static_assert(!has_key(make_line(4, 0, LineState::valid), key_of(5)) && has_key(make_line(kMaxPageId, kMaxPins, LineState::valid), key_of(kMaxPageId)));
+static_assert(has_key(make_line(5, 3, LineState::reading), key_of(5)));
+static_assert(has_key(make_line(5, 0, LineState::valid), key_of(5)));
+static_assert(has_key(make_line(kMaxPageId, kMaxPins, LineState::valid), key_of(kMaxPageId)));
+static_assert(!has_key(make_line(5, 3, LineState::failed), key_of(5)));
+static_assert(!has_key(make_line(4, 0, LineState::valid), key_of(5)));
+static_assert(!has_key(0, key_of(0)));
 
 // True when the line may be given to another page.
 BAM_HD constexpr bool claimable(LineWord word) { return pins_of(word) == 0 && state_of(word) != LineState::reading; }
