@@ -2,8 +2,8 @@
 
 The counterpart of device_submit.h and of :mod:`bam.cache.device.reads`: rows are cut into chunks, chunks into
 pieces, of which a warp looks up some at a time; lines that are being read stay pinned until their chunk is
-finished. What failed reads, caches of no lines and kernels of others do is not in it, nor rows that share a page
-without straddling any and give different next uses: there the policy hears of them in no certain order.
+finished. What failed reads, caches of no lines and kernels of others do is not in it, nor rows that share a
+page without straddling any and give different next uses: the policy hears of them in no certain order.
 """
 
 from __future__ import annotations

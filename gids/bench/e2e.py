@@ -225,7 +225,7 @@ def ratios(loaders: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, floa
 def describe_run_machine(path: Path, config: RunConfig) -> dict[str, Any]:
     """The machine, and the threads of a loader's process."""
     environment = child_environment(config.bench.threads)
-    names = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+    names = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "CUDA_MODULE_LOADING")
     return {
         **describe_machine(path),
         "threads": config.bench.threads or len(os.sched_getaffinity(0)),

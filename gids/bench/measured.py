@@ -141,6 +141,6 @@ class Measured:
 
 
 def _some(rows: torch.Tensor) -> torch.Tensor:
-    """Copies of rows spread evenly over all of them."""
+    """Rows spread evenly over all of them, in host memory."""
     step = max(1, len(rows) // CHECKED_ROWS)
     return rows[::step][:CHECKED_ROWS].cpu()

@@ -10,6 +10,8 @@ from gids.bench.device import TrainingDevice
 from gids.bench.loaders import LoadedBatch, LoaderData
 from gids.bench.sources import BatchPlan, SampledSource
 from gids.config.sections import RunConfig
+from gids.fetch.table import TORCH_DTYPES
+from gids.graph.dataset import Features
 from gids.models.network import build_model
 from gids.models.spec import DataSpec
 from gids.models.train import Trainer
@@ -33,10 +35,12 @@ def step_on_zeros(config: RunConfig, data: LoaderData, plan: BatchPlan, device: 
     are (CUDA_MODULE_LOADING=EAGER) takes 9 s and gigabytes of host memory instead. In host memory, which may
     be limited, a small one. Draws from torch's generators.
     """
-    plan = replace(plan, kind=SamplerKind.NEIGHBOR, kappa=0) if device.is_gpu else small_plan(plan)
+    # Another seed: loaders that sample on the host would find the first mini-batch's part of the graph warm.
+    usual = replace(plan, kind=SamplerKind.NEIGHBOR, kappa=0, seed=plan.seed + 1)
+    plan = usual if device.is_gpu else small_plan(plan)
     batch = next(SampledSource(data.dataset.graph, plan).batches(0))
     features = {
-        name: torch.zeros(len(batch.nodes[name]), each.dim, device=device.device)
+        name: torch.zeros(len(batch.nodes[name]), each.dim, dtype=_dtype(each), device=device.device)
         for name, each in data.mapped_features.items()
     }
     seed_type = data.task.node_type
@@ -46,3 +50,12 @@ def step_on_zeros(config: RunConfig, data: LoaderData, plan: BatchPlan, device: 
     model = build_model(spec, config.model, config.training.seed).to(device.device)
     Trainer(model, config.training, 1, counts).step(LoadedBatch(batch, features, labels, {}, 0.0, 0.0))
     device.wait()
+    if device.is_gpu:
+        del batch, features, labels, model
+        torch.cuda.empty_cache()  # what the step took is wanted by the loader, which has a pool of its own
+
+
+def _dtype(features: Features) -> torch.dtype:
+    """Of the rows as they are delivered; int8 ones would want scales."""
+    found = TORCH_DTYPES[features.dtype]
+    return found if found.is_floating_point else torch.float32

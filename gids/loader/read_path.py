@@ -182,7 +182,7 @@ class GpuPath(ReadPath):
                 self._budget[0],
                 self._features.n_pages,
                 merges=self._features.merges and self._features.reads_files,
-                begins_alone=self._features.keeps_all and self._features.was_read,
+                begins_alone=self._features.mostly_kept,
             ),
             window,
             n_batches - first_batch,

@@ -37,3 +37,9 @@ def test_gathers_count_as_foretold(gpu: Any, policy: PolicyKind) -> None:
 
     for seed in range(1, 4):
         assert "pages_bypassed" in check_gathers(type(gpu), policy, seed)
+
+
+def test_a_large_gather_counts_as_foretold(gpu: Any) -> None:
+    from gather_models import check_a_large_gather
+
+    check_a_large_gather(type(gpu))

@@ -86,6 +86,7 @@ def _what_is_what(small: Result | None, full: Result | None) -> str:
         "accordingly.",
         "IGBH-full itself: projected by the cost model, never run here.",
         "Mini-batches are sampled once and given to every loader, so sampling is in no ratio.",
+        "Device busy: from the first to the last work of a step on its stream, gaps between kernels included.",
     ]
     for result in (small, full):
         if result:
@@ -94,9 +95,23 @@ def _what_is_what(small: Result | None, full: Result | None) -> str:
                 f"`{_file_of(result)}.json`: {_origin(result)} data; {machine['processor']}, "
                 f"{machine['cores']} cores, {machine['memory_bytes'] / 1e9:.0f} GB; "
                 f"trained on {result['device']}; "
-                f"{result['data']['feature_bytes'] / 1e9:.2f} GB of features."
+                f"{result['data']['feature_bytes'] / 1e9:.2f} GB of features.{_of_several_calls(result)}"
             )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _of_several_calls(result: Result) -> str:
+    """Machines of one kind differ, their disks most of all."""
+    calls = result["sessions"]
+    if len(calls) < 2:
+        return ""
+    reads = sorted((call["ceilings"]["random_4k_iops"] or 0) / 1000 for call in calls)
+    sweeps = sorted(call["ceilings"]["sequential_mb_per_s"] for call in calls)
+    return (
+        f" Runs were made in {len(calls)} calls, on machines of one kind whose disks made "
+        f"{reads[0]:.0f} to {reads[-1]:.0f} thousand random reads a second and {sweeps[0]:,.0f} to "
+        f"{sweeps[-1]:,.0f} MB/s in order; bounds are those of the means."
+    )
 
 
 def _file_of(result: Result) -> str:

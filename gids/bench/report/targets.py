@@ -130,9 +130,8 @@ def missed_lines(regimes: Regimes) -> Iterator[str]:
         )
         yield (
             f"{regime['title']}, missed: {'; '.join(_with_need(target, regime) for target in missed)}. "
-            f"A step of `gids` takes {1000 * ours['end_to_end_s'] / steps:.1f} ms ({parts}); at least "
-            f"{1000 * bound['step_s']:.1f} ms by {_WORDS[bound['limited_by']]}, the limiting resource"
-            f"{_sweep(bound)}. {_remedy(bound, ours)}"
+            f"A step of `gids` takes {1000 * ours['end_to_end_s'] / steps:.1f} ms ({parts}). "
+            f"{_limit(bound)} {_remedy(bound, ours)}"
         )
 
 
@@ -140,26 +139,33 @@ def _with_need(target: Target, regime: Mapping[str, Any]) -> str:
     """A target, and how long a step would take that reached it."""
     if not target.loader:
         return target.what
-    theirs = regime["loaders"][target.loader]
-    needed_ms = 1000 * theirs["end_to_end_s"] / theirs["steps"] / target.limit
-    return f"{target.what} (a step would have to take {needed_ms:.1f} ms)"
+    ours, ratio = regime["loaders"]["gids"], regime["ratios"][target.loader]["end_to_end"]
+    needed_s = ours["end_to_end_s"] / ours["steps"] * ratio / target.limit
+    computes = needed_s < regime["bound"]["compute_s"]
+    why = "; computing alone takes longer, so here no loader can" if computes else ""
+    return f"{target.what} (a step would have to take {1000 * needed_s:.1f} ms{why})"
 
 
-def _sweep(bound: Mapping[str, Any]) -> str:
-    """Where reading everything in order takes less time than what is needed, page by page."""
+def _limit(bound: Mapping[str, Any]) -> str:
+    """The limiting resource; of a disk also what reading everything in order would take."""
+    limited_by = bound["limited_by"]
+    if limited_by != "disk":
+        return f"The limiting resource is {_WORDS[limited_by]}: {1000 * bound['step_s']:.1f} ms alone."
     sweep_s = bound.get("sweep_s", 0.0)
-    if bound["limited_by"] != "disk" or not 0 < sweep_s < bound["step_s"]:
-        return ""
-    return f" (page by page; {1000 * sweep_s:.1f} ms if all features were read in one sequential sweep)"
+    sweep = f", and all features in one sequential sweep {1000 * sweep_s:.1f} ms" if sweep_s else ""
+    return (
+        f"The limiting resource is the disk: page by page, at its random rate, what Belady's optimum reads "
+        f"would take {1000 * bound['disk_s']:.1f} ms a step{sweep}."
+    )
 
 
 def _remedy(bound: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     step_s = ours["end_to_end_s"] / ours["steps"]
     if step_s > 1.5 * bound["step_s"]:
-        return "The loader is far from that bound: it, and not the machine, is what has to become faster."
+        return "The loader is far from that: it, and not the machine, is what has to become faster."
     return {
-        "disk": "A faster disk, or more memory, would remove it; no loader can read the same pages faster.",
-        "compute": "A smaller model or a faster GPU would remove it; loading is hidden behind computing.",
-        "copy": "A wider bus to the GPU would remove it.",
-        "deliver": "Mini-batches that are sampled on the GPU would remove it.",
+        "disk": "A faster disk, or more memory, would shorten it.",
+        "compute": "A smaller model or a faster GPU would shorten it, with any loader.",
+        "copy": "A wider bus to the GPU would shorten it.",
+        "deliver": "Mini-batches that are sampled on the GPU would shorten it.",
     }[bound["limited_by"]]

@@ -269,7 +269,9 @@ class GpuFetcher:
             for name, table in self._store.tables.items()
         }
         reads = sum(each.reads for each in counts.values())
-        self._store.was_read, self._store.settled = True, self._store.keeps_all and reads == 0
+        requested = sum(each.pages_requested for each in counts.values())
+        self._store.mostly_kept = self._store.keeps_all and 2 * reads <= requested
+        self._store.settled = self._store.keeps_all and reads == 0
         self._grouping.observe(begun.n_pages, reads)
         if begun.union is None:
             return [_Read(begun, 0, counts)]

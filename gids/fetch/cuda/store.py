@@ -51,8 +51,8 @@ class GpuFeatureStore:
 
     Attributes
     ----------
-    was_read : bool
-        Some mini-batch has been.
+    mostly_kept : bool
+        It keeps all, and the last mini-batch found most of its pages.
     settled : bool
         It keeps all, and the last mini-batch found all its pages: most likely nothing is read any more.
     """
@@ -73,7 +73,7 @@ class GpuFeatureStore:
         self.group, self.device, self.storage = group, device, storage
         self.ordered = in_request_order(tables)
         self.tables = {table.name: table for table in self.ordered}
-        self.keeps_all, self.was_read, self.settled, self.requests = keeps_all, False, False, requests
+        self.keeps_all, self.mostly_kept, self.settled, self.requests = keeps_all, False, False, requests
         self._pinned, self._resident = dict(pinned), dict(resident)
         self._load = load
         self._members: dict[tuple[Tier, str], torch.Tensor] = {}

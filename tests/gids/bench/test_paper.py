@@ -34,7 +34,7 @@ from gids.bench.paper.session import SessionEnd, SessionSettings, expected_s, ru
 from gids.bench.report import html_page, markdown_page
 from gids.bench.report.benchmarks import benchmarks_page
 from gids.bench.report.paper import time_figure
-from gids.bench.report.targets import TARGETS
+from gids.bench.report.targets import TARGETS, missed_lines
 from gids.cli.main import main
 from gids.cli.options import write_json
 from gids.config import RunConfig
@@ -220,7 +220,7 @@ def test_the_page_says_what_was_missed_and_what_did_not_run(
     assert len(rows) == 2
     assert all("`dgl-mmap-128k`" in row for row in rows)
     assert "IGBH-small, cold, missed: " in page
-    assert "the limiting resource" in page
+    assert "The limiting resource is " in page
     assert ", in 1 of 3 runs |" not in page
     write_results(small, folder, 3, str(tmp_path), write_json)
     assert ", in 2 of 3 runs |" in benchmarks_page(tmp_path)
@@ -232,6 +232,26 @@ def test_the_page_says_what_was_missed_and_what_did_not_run(
     assert "synthetic (`0.01`) data" in page
     # A step of three mini-batches of nothing is the model's, whatever loads it.
     assert "`dgl-mmap-tuned`, 1." in page or "`dgl-mmap-tuned`, 0." in page
+
+
+@pytest.mark.parametrize(("compute_s", "why"), [(0.01, ""), (0.02, "; computing alone takes longer")])
+def test_what_a_missed_target_would_need(compute_s: float, why: str) -> None:
+    parts = {"sample_s": 0.0, "feature_wait_s": 4.0, "copy_s": 0.0, "compute_s": 2.0}
+    ours = {"end_to_end_s": 6.0, "steps": 100, **parts}
+    # Theirs was stopped after its first steps, which are its slowest: only the ratio says how it compares.
+    theirs = {"end_to_end_s": 12.0, "steps": 12, **parts}
+    bound = {"limited_by": "disk", "step_s": 0.05, "disk_s": 0.05, "sweep_s": 0.04, "compute_s": compute_s}
+    regime = {
+        "title": "Cold",
+        "loaders": {"gids": ours, "dgl-mmap-128k": theirs},
+        "ratios": {"dgl-mmap-128k": {"end_to_end": 2.0}},
+        "bound": bound,
+        "bound_ratio": 1.0,
+        "model": {"error": 0.0},
+    }
+    (line,) = missed_lines({"cold": ({}, regime)})
+    assert f"a step would have to take 15.0 ms{why}" in line  # 60 ms * 2 / 8
+    assert "take 50.0 ms a step, and all features in one sequential sweep 40.0 ms" in line
 
 
 def test_bars_of_slow_loaders_are_cut() -> None:

@@ -88,6 +88,13 @@ def test_models_foretell_every_count_on_a_gpu_where_pages_are_given_up() -> None
     assert random["differences"] == recorded["differences"] == 0
 
 
+def test_models_foretell_every_count_of_a_real_gpu() -> None:
+    found = result("models_cuda")
+    assert (found["path"], found["random"]["differences"]) == ("cuda", 0)
+    assert found["random"]["traces"] >= 150
+    assert (found["random"]["combinations"], found["random"]["policies"]) == (64, 5)
+
+
 def test_many_warps_count_nearly_the_same() -> None:
     for found in result("models_emulated_gpu")["recorded"]["igbh_0.05"]["many_warps"].values():
         assert {"rows_requested", "rows_constant", "pages_requested", "bytes_useful"} <= set(found["exact"])

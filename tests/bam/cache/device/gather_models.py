@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from device_arrays import as_numpy
 
 import bam
-from bam.array.device_gather_model import DeviceGatherModel, PlainArray, PlainRow
+from bam.array.device_gather_model import MANY_PIECES, DeviceGatherModel, PlainArray, PlainRow
 from bam.array.sources import MemorySource
 from bam.cache.device.gpu import Gpu, Grid
-from bam.cache.page_cache import PolicyKind
+from bam.cache.page_cache import NEVER, PolicyKind
 from bam.cache.reference import ReferenceCache
 
 PAGE_BYTES, FLIGHTS, SLOTS, LINES = 512, 3, 40, 90
@@ -45,6 +46,29 @@ def check_gathers(make_gpu: Callable[[], Gpu], policy: PolicyKind, seed: int) ->
             for place in random.permutation(len(begun)):
                 seen |= _check(*begun[place], model)
     return seen
+
+
+def check_a_large_gather(make_gpu: Callable[[], Gpu]) -> None:
+    """So many long rows that a warp takes 16 pieces of them: the second gather hits 78, with 8 it hit 77."""
+    n_rows, row_bytes, lines = 14_000, 2560, 512
+    n_pieces = n_rows * row_bytes // PAGE_BYTES
+    assert n_pieces >= MANY_PIECES
+    random = np.random.default_rng(1)
+    rows = np.random.default_rng(2).integers(-128, 128, (n_rows, row_bytes), np.int8)
+    gpu = make_gpu()
+    gpu.grids["bam_submit_rows"] = Grid(2, 32)
+    settings = bam.GpuSettings(staging=n_pieces * PAGE_BYTES, flights=1)
+    with bam.open_group(
+        {"": MemorySource(rows)}, cache=f"{lines} lines", page_bytes=PAGE_BYTES, gpu=settings, on=gpu
+    ) as group:
+        array = {"": PlainArray(row_bytes, group.first_byte(""))}
+        reference = ReferenceCache(lines, PAGE_BYTES, PolicyKind.CLOCK)
+        model = DeviceGatherModel(array, reference, 1, n_pieces)
+        for _ in range(2):
+            ids = (n_rows * random.random(n_rows) ** 4).astype(np.int64)
+            begun = group.begin({"": ids}, counted=True)
+            _check(begun, model.begin([PlainRow("", row, NEVER) for row in ids.tolist()]), model)
+            np.testing.assert_array_equal(as_numpy(begun.wait()[""]), rows[ids])
 
 
 def _begin(group: Any, model: DeviceGatherModel, tables: Any, random: Any, clock: int) -> tuple[Any, Any]:

@@ -16,7 +16,6 @@ from emulated_gpu import EmulatedGpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bam.array.device_gather_model import MANY_PIECES
 from bam.cache.device.gpu import DeviceTensor, Grid
 from bam.cache.device.reads import RowPart, RowRequest
 from bam.cache.device.structs import FLIGHT
@@ -383,15 +382,6 @@ def test_there_is_a_warp_for_every_share_of_the_pieces(row_bytes: int, pieces_pe
     needed = -(-40 * (32 // pieces_per_warp) // 64)
     assert blocks["bam_gather_rows"] == needed
     assert blocks["bam_submit_rows"] == 1 + needed  # one drains
-
-
-def test_a_warp_takes_more_long_rows_where_there_are_many() -> None:
-    rows = rows_of(34_000, 2064)  # two pieces each, the second of some is empty
-    with open_on(EmulatedGpu(), rows, page_bytes=4096, cache_lines=512, staging="1GiB", flights=1) as array:
-        assert 2 * len(rows) >= MANY_PIECES
-        assert array.store.structure.slots_per_flight >= 2 * len(rows)  # so that one flight has them all
-        ids = np.random.default_rng(1).permutation(len(rows))
-        np.testing.assert_array_equal(array.gather(ids), rows[ids])
 
 
 def test_views_are_asked_for_at_opening() -> None:
