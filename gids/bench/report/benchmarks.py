@@ -86,7 +86,7 @@ def _what_is_what(small: Result | None, full: Result | None) -> str:
         "accordingly.",
         "IGBH-full itself: projected by the cost model, never run here.",
         "Mini-batches are sampled once and given to every loader, so sampling is in no ratio.",
-        "Device busy: from the first to the last work of a step on its stream, gaps between kernels included.",
+        "Device busy: from the first to the last work of a step on its stream, gaps between kernels as well.",
     ]
     for result in (small, full):
         if result:
