@@ -369,6 +369,7 @@ SCRIPT = """
     from gids.graph.graph import Graph
     from gids.loader.loader import DataLoader
     from gids.sampling.neighbor import NeighborSampler
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores for what runs beside it
     random = np.random.default_rng(0)
     graph = Graph.from_coo((random.integers(0, 500, 3000), random.integers(0, 500, 3000)), 500)
     features = {"_N": random.standard_normal((500, 8)).astype(np.float32)}
