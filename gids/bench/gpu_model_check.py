@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -30,10 +29,11 @@ from gids.bench.model_check import (
     Trace,
     TracePath,
     copier,
+    delivered_by,
     plain_counts,
 )
 from gids.fetch.cost_model import CostModel
-from gids.fetch.counts import FetchCounts, merged
+from gids.fetch.counts import FetchCounts
 from gids.fetch.cuda.ahead import ReadAhead
 from gids.fetch.cuda.buffers import PlacedRows, hold_pinned, hold_resident
 from gids.fetch.cuda.fetch_model import GpuFetchModel
@@ -89,21 +89,11 @@ class GpuTracePath(TracePath):
         store.group.store.gpu.mark().wait()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # streams of the fetcher do not wait for torch's own
-        features: list[dict[str, npt.NDArray[np.uint8]]] = []
-        counts: dict[str, FetchCounts] = {}
         try:
-            while waiting or len(fetcher):
-                while waiting and fetcher.wants_more(techniques.window):
-                    fetcher.announce(fetcher.plan(cast(Any, waiting.pop(0))))
-                fetched = fetcher.fetch()[1]
-                features.append(
-                    {name: each.cpu().numpy().view(np.uint8) for name, each in fetched.tensors.items()}
-                )
-                counts = merged(counts, fetched.counts)
+            return delivered_by(fetcher, waiting, techniques.window)
         finally:
             fetcher.close()
             store.close()
-        return Delivered(features, counts)
 
     def predict(self, trace: Trace, techniques: Techniques) -> dict[str, FetchCounts]:
         budget = trace.budget_bytes if techniques.accumulate else 0

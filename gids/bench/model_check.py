@@ -141,25 +141,30 @@ class HostTracePath(TracePath):
         if techniques.foresight:
             depth = ForesightDepth(techniques.foresight)
             fetcher.look_beyond(Foresight(iter(_sampled(trace)), depth))
-        waiting = _sampled(trace)
-        features: list[dict[str, npt.NDArray[np.uint8]]] = []
-        counts: dict[str, FetchCounts] = {}
         try:
-            while waiting or len(fetcher):
-                while waiting and fetcher.wants_more(techniques.window):
-                    fetcher.announce(fetcher.plan(waiting.pop(0)))
-                fetched = fetcher.fetch()[1]
-                features.append(
-                    {name: np.array(each.numpy()).view(np.uint8) for name, each in fetched.tensors.items()}
-                )
-                counts = merged(counts, fetched.counts)
+            return delivered_by(fetcher, _sampled(trace), techniques.window)
         finally:
             fetcher.close()
             store.close()
-        return Delivered(features, counts)
 
     def predict(self, trace: Trace, techniques: Techniques) -> dict[str, FetchCounts]:
         return predict(trace, techniques)
+
+
+def delivered_by(fetcher: Any, waiting: list[Any], window: int) -> Delivered:
+    """What a fetcher of either path makes of an epoch's mini-batches."""
+    features: list[dict[str, npt.NDArray[np.uint8]]] = []
+    counts: dict[str, FetchCounts] = {}
+    while waiting or len(fetcher):
+        while waiting and fetcher.wants_more(window):
+            fetcher.announce(fetcher.plan(waiting.pop(0)))
+        fetched = fetcher.fetch()[1]
+        # Copies: the memory of the tensors is used again.
+        features.append(
+            {name: np.array(each.cpu().numpy()).view(np.uint8) for name, each in fetched.tensors.items()}
+        )
+        counts = merged(counts, fetched.counts)
+    return Delivered(features, counts)
 
 
 def _sampled(trace: Trace) -> list[Any]:

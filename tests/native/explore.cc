@@ -114,7 +114,8 @@ void add_frames(Scenarios& all) {
       {kHit, kClaimed, kEvicted, kFrameMoved});
   add("two misses take each other's memory", {{{b, 0, 1}, {c, 0, 1}}, {{c, 0, 1}, {b, 0, 1}}},
       {bam::make_line(a, 0, LineState::valid)}, 1000, {kHit, kClaimed, kEvicted, kFrameMoved});
-  add("memory of a failed read is used again", {{{b, kIoError, 1}, {d, 0, 1}}, {{c, 0, 1}}}, both_in_set_0, EXPLORED_WRITES_ARE_CHEAP ? 400 : 500,
+  add("memory of a failed read is used again", {{{b, kIoError, 1}, {d, 0, 1}}, {{c, 0, 1}}}, both_in_set_0,
+      EXPLORED_WRITES_ARE_CHEAP ? 400 : 500,
       {kFailed, kClaimed, kFrameMoved});
 }
 
